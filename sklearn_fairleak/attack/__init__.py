@@ -1,5 +1,6 @@
 """Attacks: what a model developer learns about people from the answers to fairness queries."""
 
 from .reconstruction import Reconstruction
+from .reveal import AttributeRevealAttack
 
-__all__ = ["Reconstruction"]
+__all__ = ["AttributeRevealAttack", "Reconstruction"]

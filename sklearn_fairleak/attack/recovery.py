@@ -1,0 +1,420 @@
+"""From answers to a reconstruction: group sizes, decoders in order of cost, and checks of the result.
+
+A decoder only proposes. What it proposes is rounded to a binary vector and every answer is
+predicted again from that; a reconstruction counts as verified when all agree within rounding
+error, and an individual as determined when nothing else could have given the same answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from .decoders import (
+    largest_entries,
+    predict_gaps,
+    rounding_tolerance,
+    solve_amp,
+    solve_box,
+    solve_l1,
+    solve_linear,
+)
+from .reconstruction import Reconstruction
+
+__all__ = ["ENUMERATED", "consistent_attributes", "decode_exact", "likely_sizes", "twins"]
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+
+#: Up to so many individuals, all memberships are enumerated: the result is exact by exhaustion.
+ENUMERATED = 14
+#: Bits by which the answers must exceed the uncertainty before a verified vector counts as the only one.
+_MARGIN_BITS = 30.0
+#: Damping factors that message passing is tried with, in order.
+_DAMPINGS = (0.0, 0.3, 0.6)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Hold what every step of the recovery needs, so that the steps stay short."""
+
+    H: FloatArray
+    answers: FloatArray
+    tolerance: float
+    prior: FloatArray | None
+
+
+def decode_exact(
+    H: FloatArray,
+    answers: FloatArray,
+    *,
+    sizes: tuple[int, int] | None = None,
+    signed: bool = True,
+    decimals: int | None = None,
+    prior: FloatArray | None = None,
+    decoder: str = "auto",
+) -> Reconstruction:
+    """Reconstruct the attributes from exact (or rounded) answers to arbitrary queries.
+
+    Parameters
+    ----------
+    H : ndarray of shape (n_queries, n_individuals)
+        Submitted predictions.
+    answers : ndarray of shape (n_queries,)
+        Answers, signed or absolute gaps.
+    sizes : tuple of (n_disadvantaged, n_advantaged), default=None
+        Group sizes; found from the answers where they are not given.
+    signed : bool, default=True
+        Whether answers carry the sign of the gap.
+    decimals : int, default=None
+        Decimals to which answers were rounded; exact by default.
+    prior : ndarray of shape (n_individuals,), default=None
+        Prior probability of being advantaged.
+    decoder : {"auto", "linear", "l1", "box", "amp"}, default="auto"
+        Solver. ``"auto"`` takes the cheapest that verifies.
+
+    Returns
+    -------
+    Reconstruction
+    """
+    problem = _Problem(H, answers, rounding_tolerance(H, decimals), prior)
+    if not signed:
+        return _decode_absolute(problem, sizes, decoder)
+    if decoder == "auto" and H.shape[1] <= ENUMERATED:
+        return _enumerate(problem, sizes)
+    return _decode_signed(problem, sizes, decoder)
+
+
+def _decode_signed(problem: _Problem, sizes: tuple[int, int] | None, decoder: str) -> Reconstruction:
+    """Try the solvers in order of cost until one verifies; otherwise keep the best estimate."""
+    H = problem.H
+    touched = np.ptp(H, axis=1) > 0
+    if not touched.any():
+        return _nothing_learned(problem, "every submitted prediction is constant: such answers say nothing")
+    linear = None
+    if decoder in ("auto", "linear"):
+        linear = _by_linear(problem)
+        if linear.verified or decoder == "linear":
+            return linear
+        if sizes is None:
+            sizes = linear.group_sizes
+    candidates = [sizes] if sizes is not None else likely_sizes(H, problem.answers)
+    if decoder == "l1":
+        if sizes is None:
+            sizes = candidates[0]
+        found = _judge(problem, solve_l1(H, problem.answers, sizes), sizes)
+    else:
+        found = _by_relaxation(problem, candidates, decoder)
+    if linear is not None and not found.verified and linear.determined.any():
+        scores = np.where(linear.determined, linear.scores, found.scores)
+        found = replace(found, scores=scores, determined=linear.determined)
+    return found if sizes is not None or found.verified else replace(found, group_sizes=None)
+
+
+def _by_linear(problem: _Problem) -> Reconstruction:
+    """Read off the individuals whose coefficient the equations fix, and the sizes from their values."""
+    H, answers, n = problem.H, problem.answers, problem.H.shape[1]
+    solution = solve_linear(H, answers)
+    v, reached = solution.coefficients, solution.reached
+    scores = np.where(reached, (v > 0).astype(np.float64), 0.5)
+    sizes = _sizes_from_coefficients(v[reached], n)
+    verified = False
+    plausible = sizes is not None and bool(
+        np.all(np.abs(np.where(v > 0, v * sizes[1], -v * sizes[0])[reached] - 1.0) < 0.25)
+    )
+    if reached.all():
+        verified = bool(scores.any() and not scores.all()) and _agrees(problem, scores > 0.5)
+        sizes = (int(n - scores.sum()), int(scores.sum())) if verified else sizes
+    messages: tuple[str, ...] = ()
+    if not reached.all():
+        messages = (f"{int(n - reached.sum())} of {n} individuals are not fixed by linear algebra alone",)
+    elif not verified:
+        messages = ("the answers contradict every assignment to two groups (not exact, or another metric)",)
+    certain = reached if plausible or verified else np.zeros(n, dtype=bool)
+    return _result(problem, scores, certain, sizes, verified, messages)
+
+
+def _sizes_from_coefficients(v: FloatArray, n: int) -> tuple[int, int] | None:
+    """Group sizes from coefficients that should be 1/N1 or -1/N0."""
+    for sign in (1.0, -1.0):
+        values = v[v * sign > 0]
+        if values.size:
+            size = round(float(1.0 / np.median(values * sign)))
+            if 1 <= size <= n - 1:
+                return (n - size, size) if sign > 0 else (size, n - size)
+    return None
+
+
+def likely_sizes(H: FloatArray, answers: FloatArray, limit: int = 240) -> list[tuple[int, int]]:
+    """Order group sizes by how well they explain the variance of the answers.
+
+    For perturbed queries, ``var(SP) = n / (N0 N1) * var(h)`` up to a relative error of about
+    ``sqrt(2 / m)``, whichever group is the smaller one.
+    """
+    m, n = H.shape
+    centred = H - H.mean(axis=1, keepdims=True)
+    if m > 1:
+        centred = centred - centred.mean(axis=0)
+    power = float(np.einsum("ij,ij->", centred, centred)) / n
+    observed = float(np.square(answers - answers.mean()).sum()) if m > 1 else float(np.square(answers).sum())
+    product = n * power / observed if observed > 0 else n * n / 4.0
+    minority = n / 2 - np.sqrt(max(n * n / 4.0 - product, 0.0))
+    half = np.arange(1, n // 2 + 1)
+    order = half[
+        np.argsort(np.abs(np.log(half * (n - half) / max(minority * (n - minority), 0.5))), kind="stable")
+    ]
+    pairs: list[tuple[int, int]] = []
+    for q in order[: max(1, limit // 2)].tolist():
+        pairs.append((q, n - q))
+        if 2 * q != n:
+            pairs.append((n - q, q))
+    return pairs
+
+
+def _by_relaxation(problem: _Problem, candidates: list[tuple[int, int]], decoder: str) -> Reconstruction:
+    """Run message passing over all candidate sizes, then the box for the few best ones."""
+    H, answers, prior = problem.H, problem.answers, problem.prior
+    estimate: FloatArray | None = None
+    best, best_error = candidates[0], np.inf
+    if decoder in ("auto", "amp"):
+        for first in range(0, len(candidates), 40):
+            chunk = candidates[first : first + 40]
+            ones = np.array([pair[1] for pair in chunk])
+            for damping in _DAMPINGS:
+                x, solved = solve_amp(
+                    H, answers, ones, tolerance=problem.tolerance, prior=prior, damping=damping
+                )
+                if solved is not None:
+                    found = _judge(problem, x[:, solved], chunk[solved])
+                    if found.verified:
+                        return found
+                errors = [_misfit(problem, x[:, k], pair) for k, pair in enumerate(chunk)]
+                k = int(np.argmin(errors))
+                if errors[k] < best_error:
+                    estimate, best, best_error = x[:, k].copy(), chunk[k], errors[k]
+    if decoder in ("auto", "box"):
+        for pair in [best, *[pair for pair in candidates[:6] if pair != best]]:
+            relaxed = solve_box(H, answers, pair, tolerance=problem.tolerance)
+            found = _judge(problem, relaxed, pair)
+            if found.verified:
+                return found
+            if estimate is None:
+                estimate, best = relaxed, pair
+    assert estimate is not None
+    return _judge(problem, estimate, best)
+
+
+def _misfit(problem: _Problem, x: FloatArray, sizes: tuple[int, int]) -> float:
+    """Mean squared error of the answers at a relaxed membership: public, so it may choose between sizes."""
+    v = x / sizes[1] - (1.0 - x) / sizes[0]
+    error = problem.H @ v - problem.answers
+    return float(error @ error)
+
+
+def _judge(problem: _Problem, relaxed: FloatArray, sizes: tuple[int, int]) -> Reconstruction:
+    """Round a relaxed membership to the known sum and see whether it explains every answer."""
+    rounded = largest_entries(relaxed, sizes[1])
+    n = relaxed.size
+    if 0 < sizes[1] < n and _agrees(problem, rounded):
+        scores, certain, messages = _certainty(problem, rounded)
+        return _result(problem, scores, certain, sizes, True, messages)
+    return _result(
+        problem,
+        np.clip(relaxed, 0.0, 1.0),
+        np.zeros(n, dtype=bool),
+        sizes,
+        False,
+        ("no assignment was found that explains every answer: too few answers, or they are not exact",),
+    )
+
+
+def _agrees(problem: _Problem, advantaged: BoolArray) -> bool:
+    """Predict every answer again and compare."""
+    error = np.abs(predict_gaps(problem.H, advantaged) - problem.answers)
+    return bool(error.max(initial=0.0) <= problem.tolerance)
+
+
+def _certainty(problem: _Problem, advantaged: BoolArray) -> tuple[FloatArray, BoolArray, tuple[str, ...]]:
+    """Say who is determined by a verified vector: not those who could change places with a twin."""
+    n = advantaged.size
+    scores = advantaged.astype(np.float64)
+    certain = np.ones(n, dtype=bool)
+    messages: list[str] = []
+    classes = twins(problem.H)
+    counts = np.bincount(classes)
+    share = np.bincount(classes, weights=scores) / counts
+    mixed = (share[classes] > 0.0) & (share[classes] < 1.0)
+    if mixed.any():
+        prior = problem.prior
+        scores[mixed] = share[classes][mixed]
+        if prior is not None:
+            scores[mixed] = _share_by_prior(classes, mixed, share, prior)
+        certain &= ~mixed
+        messages.append(
+            f"{int(mixed.sum())} individuals have the same predictions as others in every query and cannot "
+            "be told apart from them; their score is the share of the advantaged among them"
+        )
+    if _information(problem.H, problem.tolerance, int(advantaged.sum())) < _MARGIN_BITS:
+        certain[:] = False
+        messages.append("the answers are too few to exclude other assignments; scores are one that fits")
+    return scores, certain, tuple(messages)
+
+
+def _share_by_prior(classes: IntArray, mixed: BoolArray, share: FloatArray, prior: FloatArray) -> FloatArray:
+    """Spread the known count of a class of twins by the prior odds of its members."""
+    from scipy.optimize import brentq
+    from scipy.special import expit, logit
+
+    out = np.empty(classes.size)
+    odds = logit(np.clip(prior, 1e-9, 1.0 - 1e-9))
+    for label in np.unique(classes[mixed]):
+        members = classes == label
+        target = share[label]
+        shift = brentq(lambda t, o=odds[members], s=target: expit(o + t).mean() - s, -60.0, 60.0)
+        out[members] = expit(odds[members] + shift)
+    return out[mixed]
+
+
+def twins(H: FloatArray) -> IntArray:
+    """Label individuals so that those with equal predictions in every query share a label."""
+    columns = np.ascontiguousarray(H.T + 0.0)
+    seen: dict[bytes, int] = {}
+    return np.array([seen.setdefault(column.tobytes(), len(seen)) for column in columns], dtype=np.int64)
+
+
+def _information(H: FloatArray, tolerance: float, n_advantaged: int) -> float:
+    """Bits of the answers beyond those needed to name one assignment out of all of that size.
+
+    A row of many levels tells its spread over the tolerance; a row of few levels tells at most the
+    entropy of its (hypergeometric) counts; dependent rows tell nothing twice.
+    """
+    from scipy.special import gammaln
+
+    m, n = H.shape
+    p = n_advantaged / n
+    need = (gammaln(n + 1) - gammaln(n_advantaged + 1) - gammaln(n - n_advantaged + 1)) / np.log(2) + np.log2(
+        n
+    )
+    c = n / (n_advantaged * (n - n_advantaged))
+    spread = c * H.std(axis=1) * np.sqrt(n * p * (1.0 - p))
+    bits = np.log2(np.maximum(spread * np.sqrt(2 * np.pi * np.e) / (2.0 * tolerance), 1.0))
+    for i, row in enumerate(H):
+        sizes = np.sort(np.unique(row, return_counts=True)[1])[:-1]
+        if sizes.size > 40:
+            continue
+        variance = sizes * p * (1.0 - p) * (1.0 - sizes / n)
+        entropy = 0.5 * np.log2(2 * np.pi * np.e * (variance + 1.0 / 12.0))
+        bits[i] = min(bits[i], float(np.maximum(entropy, 0.0).sum()))
+    if bits.sum() - need < _MARGIN_BITS:
+        return float(bits.sum() - need)
+    rank = int(np.linalg.matrix_rank(H - H.mean(axis=1, keepdims=True))) if m <= n else n - 1
+    return float(np.sort(bits)[::-1][:rank].sum() - need)
+
+
+def consistent_attributes(
+    H: FloatArray, answers: FloatArray, tolerance: float, *, sizes: tuple[int, int] | None = None
+) -> BoolArray:
+    """Enumerate every assignment that explains all answers.
+
+    Parameters
+    ----------
+    H : ndarray of shape (n_queries, n_individuals)
+        Submitted predictions, of at most a few dozen thousand assignments (`ENUMERATED`).
+    answers : ndarray of shape (n_queries,)
+        Signed gaps.
+    tolerance : float
+        Largest error of an answer.
+    sizes : tuple of (n_disadvantaged, n_advantaged), default=None
+        Group sizes, where known.
+
+    Returns
+    -------
+    ndarray of bool of shape (n_consistent, n_individuals)
+    """
+    n = H.shape[1]
+    codes = np.arange(1, 2**n - 1)
+    everyone = ((codes[:, None] >> np.arange(n)) & 1).astype(bool)
+    ones = everyone.sum(axis=1)
+    if sizes is not None:
+        everyone, ones = everyone[ones == sizes[1]], ones[ones == sizes[1]]
+    first = everyone @ H.T
+    gaps = first / ones[:, None] - (H.sum(axis=1) - first) / (n - ones)[:, None]
+    return np.asarray(everyone[np.abs(gaps - answers).max(axis=1, initial=0.0) <= tolerance])
+
+
+def _enumerate(problem: _Problem, sizes: tuple[int, int] | None) -> Reconstruction:
+    """Solve a small problem by looking at every assignment: exact posterior, exact certainty."""
+    n = problem.H.shape[1]
+    if n < 2:
+        return _nothing_learned(problem, "one individual alone has no gap")
+    fits = consistent_attributes(problem.H, problem.answers, problem.tolerance, sizes=sizes)
+    if not len(fits):
+        return _nothing_learned(problem, "the answers contradict every assignment to two groups", sizes)
+    weights = np.ones(len(fits))
+    if problem.prior is not None:
+        chance = np.clip(problem.prior, 1e-12, 1.0 - 1e-12)
+        logs = fits @ np.log(chance) + ~fits @ np.log1p(-chance)
+        weights = np.exp(logs - logs.max())
+    scores = np.clip(weights @ fits / weights.sum(), 0.0, 1.0)
+    certain = np.all(fits == fits[0], axis=0)
+    scores = np.where(certain, fits[0].astype(np.float64), scores)
+    ones = np.unique(fits.sum(axis=1))
+    found = (n - int(ones[0]), int(ones[0])) if ones.size == 1 else None
+    messages = () if len(fits) == 1 else (f"{len(fits)} assignments explain the answers equally well",)
+    return _result(problem, scores, certain, found, True, messages)
+
+
+def _decode_absolute(problem: _Problem, sizes: tuple[int, int] | None, decoder: str) -> Reconstruction:
+    """Decode ``|SP|`` where all gaps have one sign, which queries close to an unfair base model have.
+
+    If the common sign is negative, what is found is the same partition with the names exchanged; the
+    group sizes name its parts unless they are equal or unknown.
+    """
+    found: Reconstruction | None = None
+    options = [sizes] if sizes is None or sizes[0] == sizes[1] else [sizes, sizes[::-1]]
+    for option in options:
+        if problem.H.shape[1] <= ENUMERATED and decoder == "auto":
+            attempt = _enumerate(problem, option)
+        else:
+            attempt = _decode_signed(problem, option, decoder)
+        if found is None or (attempt.verified and not found.verified):
+            found = attempt if option is None or option == sizes else attempt.swapped()
+        if found.verified:
+            break
+    assert found is not None
+    if sizes is not None and sizes[0] != sizes[1]:
+        return found
+    return replace(found, orientation_known=False).with_message(
+        "absolute answers give the partition only: which part is the advantaged group is a guess"
+    )
+
+
+def _nothing_learned(problem: _Problem, message: str, sizes: tuple[int, int] | None = None) -> Reconstruction:
+    """Return prior knowledge where answers say nothing, or nothing consistent."""
+    n = problem.H.shape[1]
+    scores = np.full(n, 0.5) if problem.prior is None else problem.prior
+    return _result(problem, scores, np.zeros(n, dtype=bool), sizes, False, (message,))
+
+
+def _result(
+    problem: _Problem,
+    scores: FloatArray,
+    certain: BoolArray,
+    sizes: tuple[int, int] | None,
+    verified: bool,
+    messages: tuple[str, ...],
+) -> Reconstruction:
+    """Wrap what was found."""
+    return Reconstruction(
+        scores=scores,
+        determined=certain,
+        answers=problem.answers,
+        n_queries=problem.answers.size,
+        group_sizes=sizes,
+        verified=verified,
+        queries=problem.H,
+        messages=messages,
+    )
