@@ -1,3 +1,59 @@
 """Answer fairness queries with differential privacy, and measure what answers leak."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .attack import AttributeRevealAttack
+    from .auditor import FairnessAuditor
+    from .exceptions import (
+        LedgerIntegrityError,
+        NotPrivateWarning,
+        PrivacyBudgetExceeded,
+        UnknownIndividuals,
+    )
+    from .ledger import PrivacyLedger
+    from .metrics import leakage_score
+    from .remote import connect_auditor
+    from .scorer import PrivateFairnessScorer
+
 __version__ = "0.1.0"
+
+# Names are imported when first used, so that `import sklearn_fairleak` stays cheap.
+_HOMES = {
+    "AttributeRevealAttack": "attack",
+    "FairnessAuditor": "auditor",
+    "LedgerIntegrityError": "exceptions",
+    "NotPrivateWarning": "exceptions",
+    "PrivacyBudgetExceeded": "exceptions",
+    "PrivacyLedger": "ledger",
+    "PrivateFairnessScorer": "scorer",
+    "UnknownIndividuals": "exceptions",
+    "connect_auditor": "remote",
+    "leakage_score": "metrics",
+}
+
+__all__ = [
+    "AttributeRevealAttack",
+    "FairnessAuditor",
+    "LedgerIntegrityError",
+    "NotPrivateWarning",
+    "PrivacyBudgetExceeded",
+    "PrivacyLedger",
+    "PrivateFairnessScorer",
+    "UnknownIndividuals",
+    "connect_auditor",
+    "leakage_score",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

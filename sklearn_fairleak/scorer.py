@@ -1,0 +1,550 @@
+"""The model developer's side: a scikit-learn scorer that can only ask."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
+
+from .answers import PrivateAnswer, PrivateAnswers
+from .auditor import AccountSettings, FairnessAuditor, check_budget
+from .individuals import RowIds, plain_ids
+from .labels import as_column
+from .ledger import PrivacyLedger
+from .mechanisms import MECHANISMS, Mechanism, get_mechanism
+from .queries import canonical_metric
+
+__all__ = ["PrivateFairnessScorer"]
+
+
+class PrivateFairnessScorer(BaseEstimator):
+    """Score estimators by a fairness metric, answered with differential privacy.
+
+    Use it as ``scoring=`` in any scikit-learn search or cross-validation. Scores are
+    "higher is better": minus the absolute gap, or the ratio.
+
+    Parameters
+    ----------
+    metric : str, default="statistical_parity"
+        Fairness metric; see :data:`sklearn_fairleak.queries.METRICS`. The suffix ``_ratio``
+        asks for the smallest over the largest group value.
+    auditor : FairnessAuditor, default=None
+        The compliance side. None: ``fit`` makes one in this process.
+    mechanism : str or Mechanism, default="auto"
+        How answers are protected; see :data:`sklearn_fairleak.mechanisms.MECHANISMS`.
+    epsilon : float, default=1.0
+        Privacy parameter in nats: the whole guarantee to each individual's sensitive feature
+        for ``n_queries`` answers that include the individual.
+    delta : float, default=0.0
+        Probability at which the guarantee may fail.
+    n_queries : int, default=1
+        Number of answers that may include one individual. Disjoint test folds of a
+        cross-validation cost each individual one answer a candidate.
+    absolute : bool, default=True
+        Whether answers are absolute gaps. Scores always are.
+    advantaged : object, default=None
+        Label of the advantaged group, for signed gaps.
+    response_method : {"predict", "predict_proba", "decision_function"} or list, default="predict"
+        What is asked of the estimator.
+    pos_label : object, default=None
+        The positive label, where bool, {0, 1} or {-1, 1} does not say it.
+    bounds : tuple of two floats, default=None
+        Public bounds to which real-valued predictions are clipped.
+    id_column : object, default=None
+        Column of X that holds sample ids.
+    ledger : PrivacyLedger, str or path, default=None
+        Where charges are kept when ``fit`` makes the auditor.
+    random_state : int, default=None
+        A seed, for experiments only: answers are then not private.
+
+    Attributes
+    ----------
+    auditor_ : FairnessAuditor
+        The compliance side, whose repr shows public facts only.
+    n_individuals_ : int
+        Number of fitted individuals.
+
+    See Also
+    --------
+    FairnessAuditor : The compliance side as an object of its own.
+
+    References
+    ----------
+    Hamman, Chen & Dutta, "Can Querying for Bias Leak Protected Attributes? Achieving
+    Privacy With Smooth Sensitivity", FAccT 2023, arXiv 2211.02139.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from sklearn_fairleak import PrivateFairnessScorer
+    >>> from sklearn_fairleak.datasets import load_german_credit
+    >>> X, y = load_german_credit(return_X_y=True)
+    >>> X = X[["duration", "credit_amount", "age"]]
+    >>> sex = load_german_credit().sensitive_features
+    >>> scorer = PrivateFairnessScorer(epsilon=1.0, n_queries=2).fit(X, y, sensitive_features=sex)
+    >>> search = GridSearchCV(
+    ...     LogisticRegression(max_iter=1000), {"C": [0.01, 1.0]}, scoring=scorer, cv=3, refit=False
+    ... ).fit(X, y)
+    >>> search.cv_results_["mean_test_score"].shape
+    (2,)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "metric": [str],
+        "mechanism": [StrOptions(set(MECHANISMS)), Mechanism],
+        "epsilon": [Interval(Real, 0, None, closed="neither")],
+        "delta": [Interval(Real, 0, 1, closed="left")],
+        "n_queries": [Interval(Integral, 1, None, closed="left")],
+        "absolute": ["boolean"],
+        "response_method": [StrOptions({"predict", "predict_proba", "decision_function"}), list, tuple],
+        "bounds": [None, tuple, list],
+        "ledger": [None, PrivacyLedger, str, "os.PathLike"],
+        "random_state": [None, Integral],
+    }
+
+    def __init__(
+        self,
+        metric: str = "statistical_parity",
+        *,
+        auditor: Any = None,
+        mechanism: str | Mechanism = "auto",
+        epsilon: float = 1.0,
+        delta: float = 0.0,
+        n_queries: int = 1,
+        absolute: bool = True,
+        advantaged: Any = None,
+        response_method: Any = "predict",
+        pos_label: Any = None,
+        bounds: tuple[float, float] | None = None,
+        id_column: Any = None,
+        ledger: Any = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.metric = metric
+        self.auditor = auditor
+        self.mechanism = mechanism
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_queries = n_queries
+        self.absolute = absolute
+        self.advantaged = advantaged
+        self.response_method = response_method
+        self.pos_label = pos_label
+        self.bounds = bounds
+        self.id_column = id_column
+        self.ledger = ledger
+        self.random_state = random_state
+
+    # Routed sample ids are asked for without further ado: they are how rows are known.
+    __metadata_request__score: ClassVar[dict[str, Any]] = {"sample_ids": True}
+
+    def fit(
+        self, X: Any, y: Any = None, *, sensitive_features: Any = None, sample_weight: Any = None
+    ) -> PrivateFairnessScorer:
+        """Hand the sensitive features to an auditor in this process, and fix the budget.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_individuals, n_features)
+            Public features; their index gives the ids.
+        y : array-like of shape (n_individuals,), default=None
+            True labels; their index gives the ids where X has none.
+        sensitive_features : array-like of shape (n_individuals,) or (n_individuals, n_features)
+            Group of each individual, in the order of X.
+        sample_weight : None
+            Not used; weights belong to a question.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a parameter or an input is malformed.
+        """
+        self._validate()
+        if sensitive_features is None:
+            raise ValueError(
+                "fit needs sensitive_features=, the group of each individual. Without them, give auditor=, "
+                "whose scorer() needs no fit."
+            )
+        if self.auditor is not None:
+            raise ValueError(
+                "auditor= already holds the sensitive features: use auditor.scorer(...), no fit."
+            )
+        ids = None
+        if self.id_column is not None:
+            ids = X[self.id_column]
+        else:
+            for holder in (X, y):
+                index = getattr(holder, "index", None)
+                if index is not None and not callable(index):
+                    ids = index
+                    break
+        aligned = _aligned(sensitive_features, ids)
+        self.auditor_ = FairnessAuditor(
+            aligned,
+            ids=ids,
+            X=X,
+            advantaged=self.advantaged,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            ledger=self.ledger,
+        )
+        return self._open()
+
+    def score(
+        self,
+        estimator: Any,
+        X: Any,
+        y: Any = None,
+        *,
+        sample_ids: Any = None,
+        sample_weight: Any = None,
+        sensitive_features: Any = None,
+    ) -> float:
+        """Score an estimator on some of the individuals.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted; asked for ``response_method``.
+        X : array-like of shape (n_samples, n_features)
+            Rows of individuals; their ids are routed, in a column, or the index.
+        y : array-like of shape (n_samples,), default=None
+            True labels.
+        sample_ids : array-like of shape (n_samples,), default=None
+            Ids of the rows, routed as metadata.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Public weights, used only if routed on purpose.
+        sensitive_features : array-like of shape (n_samples,), default=None
+            Groups of the rows, routed as metadata: this puts attributes into the developer's
+            process and needs ``advantaged``.
+
+        Returns
+        -------
+        float
+            Minus the absolute gap, or the ratio: higher is better.
+
+        Raises
+        ------
+        TypeError
+            If there are no sample ids; positions are never guessed.
+        PrivacyBudgetExceeded
+            If the budget of an individual is used up. Nothing is computed or charged.
+        """
+        auditor, account, rows = self._who(X, y, sample_ids, sensitive_features)
+        predictions = _response(estimator, X, self.response_method, self._terms.pos_label)
+        answers = auditor.ask(account, predictions, y, rows=rows, sample_weight=sample_weight)
+        value = float(answers.values[0])
+        return value if answers.ratio else -abs(value)
+
+    def __call__(self, estimator: Any, X: Any, y: Any = None, **metadata: Any) -> float:
+        """Score an estimator; what ``scoring=`` calls. See :meth:`score`."""
+        return self.score(estimator, X, y, **metadata)
+
+    def answer(
+        self, y_pred: Any, y_true: Any = None, *, sample_ids: Any = None, sample_weight: Any = None
+    ) -> PrivateAnswer:
+        """Answer about one model's predictions.
+
+        Parameters
+        ----------
+        y_pred : array-like of shape (n_samples,)
+            Predictions of all fitted individuals in fitted order, unless ``sample_ids`` or
+            the index of a pandas Series say which.
+        y_true : array-like of shape (n_samples,), default=None
+            True labels, in the order of ``y_pred`` or a Series with the same ids.
+        sample_ids : array-like of shape (n_samples,), default=None
+            Individuals that the predictions are of.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Public weights.
+
+        Returns
+        -------
+        PrivateAnswer
+
+        Raises
+        ------
+        ValueError
+            If predictions are malformed; nothing is charged.
+        PrivacyBudgetExceeded
+            If the budget of an individual is used up.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from sklearn_fairleak import PrivateFairnessScorer
+        >>> X = pd.DataFrame({"x": range(100)}, index=[f"p{i}" for i in range(100)])
+        >>> scorer = PrivateFairnessScorer().fit(X, sensitive_features=["f", "m"] * 50)
+        >>> low, high = scorer.answer([0, 1] * 50).interval(0.95)
+        >>> low < high
+        True
+        """
+        self._check_open()
+        column = as_column(y_pred, "y_pred")
+        rows = _rows_of(y_pred, sample_ids)
+        y_true = _align_labels(y_true, rows, self.auditor_)
+        answers: PrivateAnswers = self.auditor_.ask(
+            self._account, column, y_true, rows=rows, sample_weight=sample_weight
+        )
+        return answers[0]
+
+    def answer_many(
+        self, Y_pred: Any, y_true: Any = None, *, sample_ids: Any = None, sample_weight: Any = None
+    ) -> PrivateAnswers:
+        """Answer about many models in one joint release, at the cost of one answer.
+
+        Parameters
+        ----------
+        Y_pred : array-like of shape (n_models, n_samples)
+            Predictions, one row a model; a DataFrame with one column a model is taken too.
+        y_true, sample_ids, sample_weight
+            As in :meth:`answer`.
+
+        Returns
+        -------
+        PrivateAnswers
+        """
+        self._check_open()
+        if hasattr(Y_pred, "columns"):
+            if sample_ids is None and hasattr(Y_pred, "index"):
+                sample_ids = Y_pred.index
+            Y_pred = np.asarray(Y_pred.to_numpy()).T
+        matrix = np.asarray(Y_pred)
+        if matrix.ndim != 2:
+            raise ValueError(
+                f"answer_many needs predictions of shape (n_models, n_samples), got {matrix.ndim} dimension(s). "
+                "Use answer for one model."
+            )
+        rows = None if sample_ids is None else RowIds(plain_ids(sample_ids), explicit=True)
+        y_true = _align_labels(y_true, rows, self.auditor_)
+        answers: PrivateAnswers = self.auditor_.ask(
+            self._account, matrix, y_true, rows=rows, sample_weight=sample_weight
+        )
+        return answers
+
+    def plan(
+        self, n_queries: int | None = None, *, n_samples: int | None = None, minority_share: float = 0.1
+    ) -> Any:
+        """Compare the mechanisms' expected errors, from public inputs and free of charge.
+
+        Parameters
+        ----------
+        n_queries : int, default=None
+            Number of answers that share the budget; the scorer's own by default.
+        n_samples : int, default=None
+            Size of the evaluation set; the fitted individuals by default.
+        minority_share : float, default=0.1
+            Guessed share of the smaller group.
+
+        Returns
+        -------
+        DataFrame
+            Indexed by mechanism: expected absolute error of a statistical parity gap.
+
+        Examples
+        --------
+        >>> from sklearn_fairleak import PrivateFairnessScorer
+        >>> plan = PrivateFairnessScorer(epsilon=1.0).plan(n_queries=10, n_samples=10_000)
+        >>> bool(plan.loc["noisy_sums", "expected_error"] < plan.loc["laplace", "expected_error"])
+        True
+        """
+        from .planning import plan
+
+        if n_samples is None:
+            self._check_open()
+            n_samples = self.auditor_.n_individuals
+        return plan(
+            n_samples,
+            n_queries=self.n_queries if n_queries is None else n_queries,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            minority_share=minority_share,
+        )
+
+    def as_metric(self) -> Any:
+        """Return ``f(y_true, y_pred)`` for ``make_scorer`` and threshold tuning.
+
+        ``y_true`` must keep its index, which tells the individuals. The returned value is
+        the private gap or ratio (not negated: give ``greater_is_better`` to ``make_scorer``).
+
+        Returns
+        -------
+        callable
+        """
+        self._check_open()
+        return _PrivateMetric(self)
+
+    @property
+    def refused_(self) -> int:
+        """Number of questions that were refused because a budget was used up."""
+        self._check_open()
+        return int(self.auditor_.refused(self._account))
+
+    @property
+    def n_individuals_(self) -> int:
+        """Number of fitted individuals."""
+        self._check_open()
+        return int(self.auditor_.n_individuals)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "auditor_")
+
+    def __sklearn_clone__(self) -> PrivateFairnessScorer:
+        # A clone that forgot what was spent would protect nobody.
+        if hasattr(self, "auditor_"):
+            return self
+        return type(self)(**self.get_params(deep=False))
+
+    def __copy__(self) -> PrivateFairnessScorer:
+        return self if hasattr(self, "auditor_") else type(self)(**self.get_params(deep=False))
+
+    def __deepcopy__(self, memo: Any) -> PrivateFairnessScorer:
+        return self.__copy__()
+
+    def _accept_sample_weight(self) -> bool:
+        """Tell scikit-learn that weights never reach the metric unless routed on purpose."""
+        return False
+
+    def _validate(self) -> None:
+        """Check parameters at the door."""
+        validate_parameter_constraints(
+            self._parameter_constraints, self.get_params(deep=False), type(self).__name__
+        )
+        canonical_metric(self.metric)
+        check_budget(self.epsilon, self.delta, self.n_queries)
+
+    def _open(self) -> PrivateFairnessScorer:
+        """Open an account with the auditor under this scorer's terms, fixed from now on."""
+        if self.auditor is not None:
+            self._validate()
+            self.auditor_ = self.auditor
+        self._terms = AccountSettings(
+            metric=self.metric,
+            mechanism=get_mechanism(self.mechanism),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            n_queries=int(self.n_queries),
+            absolute=bool(self.absolute),
+            advantaged=self.advantaged,
+            pos_label=self.pos_label,
+            bounds=None if self.bounds is None else (float(self.bounds[0]), float(self.bounds[1])),
+            random_state=self.random_state,
+        )
+        self._account = self.auditor_.open_account(self._terms)
+        return self
+
+    def _check_open(self) -> None:
+        """Open lazily with a given auditor, or say what is missing."""
+        if hasattr(self, "auditor_"):
+            return
+        if self.auditor is None:
+            raise NotFittedError(
+                "This PrivateFairnessScorer has no auditor: call fit(X, y, sensitive_features=...), or get a "
+                "scorer from FairnessAuditor.scorer(...)."
+            )
+        self._open()
+
+    def _who(
+        self, X: Any, y: Any, sample_ids: Any, sensitive_features: Any
+    ) -> tuple[Any, int, RowIds | None]:
+        """Find the auditor, the account and the rows of a scoring call."""
+        if sensitive_features is not None:
+            raise ValueError(
+                "sensitive_features were routed to score; give them to fit instead, where they stay with the "
+                "auditor."
+            )
+        self._check_open()
+        return self.auditor_, self._account, self.auditor_.find_rows(X, y, sample_ids, self.id_column)
+
+
+class _PrivateMetric:
+    """A metric function that asks a scorer; it carries a handle, never attributes."""
+
+    def __init__(self, scorer: PrivateFairnessScorer) -> None:
+        self.scorer = scorer
+        self.__name__ = f"private_{scorer.metric}"
+
+    def __call__(
+        self, y_true: Any, y_pred: Any, *, sample_ids: Any = None, sample_weight: Any = None
+    ) -> float:
+        if sample_ids is None:
+            sample_ids = self.scorer.auditor_.find_rows(y_true, None, None, None).ids
+        answer = self.scorer.answer(
+            np.asarray(y_pred), np.asarray(y_true), sample_ids=sample_ids, sample_weight=sample_weight
+        )
+        return float(answer)
+
+
+def _response(estimator: Any, X: Any, response_method: Any, pos_label: Any) -> Any:
+    """Ask an estimator for predictions, or for the probability of the positive class."""
+    names = [response_method] if isinstance(response_method, str) else list(response_method)
+    name = next((name for name in names if hasattr(estimator, name)), None)
+    if name is None:
+        raise AttributeError(f"{type(estimator).__name__} has none of the response methods {names}.")
+    predictions = getattr(estimator, name)(X)
+    if name != "predict_proba":
+        return predictions
+    classes = list(estimator.classes_)
+    positive = classes[-1] if pos_label is None else pos_label
+    if len(classes) != 2 and pos_label is None:
+        raise ValueError(f"predict_proba of {len(classes)} classes needs pos_label=, one of {classes}.")
+    if positive not in classes:
+        raise ValueError(f"pos_label={pos_label!r} is not one of the classes {classes}.")
+    return np.asarray(predictions)[:, classes.index(positive)]
+
+
+def _aligned(sensitive_features: Any, ids: Any) -> Any:
+    """Bring sensitive features with an index into the order of the ids."""
+    index = getattr(sensitive_features, "index", None)
+    if ids is None or index is None or callable(index):
+        return sensitive_features
+    import pandas as pd
+
+    wanted = pd.Index(ids)
+    if index.equals(wanted):
+        return sensitive_features
+    if not index.is_unique or not wanted.is_unique:
+        raise ValueError("The index of X and of sensitive_features must not repeat ids.")
+    if len(index) != len(wanted) or not wanted.isin(index).all():
+        raise ValueError(
+            "X and sensitive_features have different ids in their index. Give both the same index, or pass "
+            "sensitive_features without one (in the order of X)."
+        )
+    return sensitive_features.loc[wanted]
+
+
+def _rows_of(y_pred: Any, sample_ids: Any) -> RowIds | None:
+    """Return the ids that predictions carry, or None for all individuals in their order."""
+    if sample_ids is not None:
+        return RowIds(plain_ids(sample_ids), explicit=True)
+    index = getattr(y_pred, "index", None)
+    if index is None or callable(index):
+        return None
+    return RowIds(plain_ids(index), explicit=True)
+
+
+def _align_labels(y_true: Any, rows: RowIds | None, auditor: Any) -> Any:
+    """Bring labels with an index into the order of the predictions."""
+    index = getattr(y_true, "index", None)
+    if index is None or callable(index):
+        return y_true
+    ids = plain_ids(index)
+    if rows is not None:
+        if np.array_equal(ids, rows.ids):
+            return y_true
+        import pandas as pd
+
+        order = pd.Index(ids).get_indexer(rows.ids)
+        if (order < 0).any():
+            raise ValueError("y_true and y_pred have different ids in their index.")
+        return y_true.iloc[order]
+    order = auditor.order_of(ids)
+    return y_true if order is None else y_true.iloc[order]
