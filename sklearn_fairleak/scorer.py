@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -103,7 +104,7 @@ class PrivateFairnessScorer(BaseEstimator):
         "absolute": ["boolean"],
         "response_method": [StrOptions({"predict", "predict_proba", "decision_function"}), list, tuple],
         "bounds": [None, tuple, list],
-        "ledger": [None, PrivacyLedger, str, "os.PathLike"],
+        "ledger": [None, PrivacyLedger, str, os.PathLike],
         "random_state": [None, Integral],
     }
 

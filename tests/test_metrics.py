@@ -106,7 +106,9 @@ def test_signed_gap_follows_the_advantaged_group():
 
 def test_signed_gap_of_three_groups_is_refused_by_the_number_of_labels():
     with pytest.raises(ValueError, match="exactly 2 groups, got 3 group labels"):
-        ours.fairness_gap("statistical_parity", None, [1, 0, 1], sensitive_features=list("abc"), absolute=False)
+        ours.fairness_gap(
+            "statistical_parity", None, [1, 0, 1], sensitive_features=list("abc"), absolute=False
+        )
 
 
 def test_signed_equalized_odds_keeps_the_sign_of_the_worst_part():
@@ -127,9 +129,7 @@ def test_exact_metric_of_an_empty_group_is_refused():
 @settings(max_examples=100, deadline=None)
 def test_leakage_is_balanced_accuracy(pairs):
     truth, guess = map(list, zip(*pairs, strict=True))
-    shares = [
-        np.mean([g == t for t, g in pairs if t == label]) for label in (False, True) if label in truth
-    ]
+    shares = [np.mean([g == t for t, g in pairs if t == label]) for label in (False, True) if label in truth]
     assert leakage_score(truth, guess) == pytest.approx(np.mean(shares))
 
 

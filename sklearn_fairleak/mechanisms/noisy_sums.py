@@ -144,6 +144,18 @@ class NoisySums(Mechanism):
         gap = variance**0.5 * n_samples / (smaller * max(1, n_samples - smaller))
         return range_limit(gap * (0.8 if self.noise == "gaussian" else 0.75))
 
+    def reader(self, query: FairnessQuery, n_statuses: int, budget: Fraction) -> Any:
+        """Return the calibrated release of one query: its whole numbers, noise and read-out.
+
+        With more than two statuses a change moves two groups at once, so each group gets
+        half of the budget (an L1 norm doubles, a squared L2 norm doubles).
+        """
+        integers = IntegerDesign.from_query(query)
+        if n_statuses > 2:
+            budget = budget / 2
+        reader = _LaplaceReader if self.noise == "laplace" else _GaussianReader
+        return reader(integers, self._design(integers, budget), budget)
+
     def _budget(self, batch: QueryBatch, loss: PrivacyLoss) -> Fraction:
         """Share a release's loss among the queries that one individual may be part of."""
         return (loss.epsilon if self.noise == "laplace" else loss.rho) / batch.multiplicity
@@ -164,16 +176,11 @@ class NoisySums(Mechanism):
         self, query: FairnessQuery, groups: Groups, budget: Fraction, noise: Noise
     ) -> dict[str, FloatArray]:
         """Release the rows of one query for every group that public totals do not tell."""
-        integers = IntegerDesign.from_query(query)
         complement = groups.n_statuses == 2
-        if not complement:
-            budget = budget / 2
-        design = self._design(integers, budget)
-        reader = _LaplaceReader if self.noise == "laplace" else _GaussianReader
-        read = reader(integers, design, budget)
+        read = self.reader(query, groups.n_statuses, budget)
         codes = query.restrict(groups.codes)
         totals, weight = query.totals(), query.total_weight
-        n_rows = integers.n_models
+        n_rows = totals.size
         if complement:
             sums, counts = read(codes == 1, noise)
             all_sums = np.stack([totals - sums, sums], axis=1)
@@ -226,27 +233,31 @@ class _LaplaceReader:
             self.noise[:, 0, 2] = b[2] * (1 - 1 / n_models) ** 0.5
         self.noise *= unit
 
+    def parts(self, members: npt.NDArray[np.bool_]) -> list[IntArray]:
+        """Return the secret whole numbers that noise of ``scales`` is added to."""
+        integers, c = self.integers, self.design.centres
+        sums, count = group_sums(integers.values, members), group_sums(integers.weight_row(), members)
+        if self.design.kind == "pair":
+            return [np.append(sums, count - sums)]
+        if self.base is None:
+            return [CENTRE_GRID * sums - c * count, np.atleast_1d(count)]
+        base = group_sums(self.base, members)
+        return [np.atleast_1d(CENTRE_GRID * base - c * count), np.atleast_1d(count), sums - base]
+
     def __call__(self, members: npt.NDArray[np.bool_], noise: Noise) -> tuple[FloatArray, FloatArray]:
         """Return noisy weighted sums and counts of the members."""
-        integers, m = self.integers, self.integers.n_models
-        sums, count = group_sums(integers.values, members), group_sums(integers.weight_row(), members)
-        unit = integers.unit
+        noisy = [
+            part + noise.discrete_laplace(scale, part.size)
+            for part, scale in zip(self.parts(members), self.scales, strict=True)
+        ]
+        unit, m, c = self.integers.unit, self.integers.n_models, self.design.centres
         if self.design.kind == "pair":
-            first = sums + noise.discrete_laplace(self.scales[0], 1)
-            second = (count - sums) + noise.discrete_laplace(self.scales[0], 1)
-            return first * unit, (first + second) * unit
-        c = self.design.centres
-        noisy_count = count + noise.discrete_laplace(self.scales[1], 1)
-        if self.base is None:
-            centred = CENTRE_GRID * sums - c * count + noise.discrete_laplace(self.scales[0], m)
-            values = (centred + c * noisy_count) / CENTRE_GRID
-        else:
-            base = group_sums(self.base, members)
-            centred = CENTRE_GRID * base - c * count + noise.discrete_laplace(self.scales[0], 1)
-            residuals = sums - base + noise.discrete_laplace(self.scales[2], m)
+            return noisy[0][:1] * unit, noisy[0].sum(keepdims=True) * unit
+        values = (noisy[0] + c * noisy[1]) / CENTRE_GRID
+        if self.base is not None:
             # Residuals from the mean model add up to nothing: what they add up to is noise.
-            values = (centred + c * noisy_count) / CENTRE_GRID + (residuals - residuals.mean())
-        return values * unit, np.full(m, float(noisy_count[0]) * unit)
+            values = values + (noisy[2] - noisy[2].mean())
+        return values * unit, np.full(m, float(noisy[1][0]) * unit)
 
 
 class _GaussianReader:
@@ -282,10 +293,13 @@ class _GaussianReader:
         self.noise[:, 0, 1] = shared / count_sd
         self.noise[:, 1, 1] = count_sd
 
+    def parts(self, members: npt.NDArray[np.bool_]) -> IntArray:
+        """Return the secret whole numbers that noise of variance ``sigma2`` is added to."""
+        return group_sums(self.rows, members)
+
     def __call__(self, members: npt.NDArray[np.bool_], noise: Noise) -> tuple[FloatArray, FloatArray]:
         """Return noisy weighted sums and counts of the members."""
-        noisy = group_sums(self.rows, members) + noise.discrete_gaussian(self.sigma2, self.rows.shape[0])
-        read = self.decode @ noisy
+        read = self.decode @ (self.parts(members) + noise.discrete_gaussian(self.sigma2, self.rows.shape[0]))
         return read[:-1], np.full(read.size - 1, read[-1])
 
 

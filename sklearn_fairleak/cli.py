@@ -1,0 +1,214 @@
+"""The command line: ``fairleak``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    help="Answer fairness queries with differential privacy, and measure what answers leak.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+ledger_app = typer.Typer(help="Look at a privacy ledger.", no_args_is_help=True)
+app.add_typer(ledger_app, name="ledger")
+
+#: Exit codes: fine, an audit failed its threshold, bad input.
+OK, FAILED, BAD_INPUT = 0, 1, 2
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+LedgerPath = Annotated[Path, typer.Argument(help="Ledger file.")]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for fairleak-demo.png and fairleak-demo.json.")] = Path(),
+    as_json: JsonOption = False,
+) -> None:
+    """Recover race from exact answers on UCI Adult, then fail to from private ones (offline)."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from .demo import plot_demo, run_demo, write_demo
+
+    if not out.is_dir():
+        raise ValueError(f"--out {out} is not a folder.")
+    console = Console(stderr=as_json)
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console
+    ) as progress:
+        task = progress.add_task("starting", total=None)
+        results = run_demo(report=lambda step: progress.update(task, description=step))
+        write_demo(results, out / "fairleak-demo.json")
+        plotted = _plotted(lambda: plot_demo(results, out / "fairleak-demo.png"))
+        progress.update(task, description="done")
+    if as_json:
+        shown = {key: value for key, value in results.items() if key != "scores"}
+        typer.echo(json.dumps(shown))
+        return
+    _show_demo(results, console)
+    files = [str(out / "fairleak-demo.json")] + ([str(out / "fairleak-demo.png")] if plotted else [])
+    console.print(f"Written: {', '.join(files)}", markup=False, soft_wrap=True)
+    if not plotted:
+        console.print(
+            'For the figure install the extra "plot": pip install "sklearn-fairleak[plot]"', markup=False
+        )
+
+
+@app.command()
+def plan(
+    n_samples: Annotated[int, typer.Option("--n", help="Individuals in an evaluation set.")],
+    models: Annotated[int, typer.Option(help="Number of models to be scored.")] = 1,
+    folds: Annotated[int, typer.Option(help="Folds of the cross-validation; 1 scores everyone at once.")] = 1,
+    epsilon: Annotated[float, typer.Option(help="Budget of each individual.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Probability at which the guarantee may fail.")] = 0.0,
+    minority_share: Annotated[float, typer.Option(help="Guessed share of the smaller group.")] = 0.1,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what errors to expect before anything is asked or paid."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from .planning import plan as plan_errors
+
+    if folds < 1 or models < 1 or n_samples < 3 * folds:
+        raise ValueError("--n, --models and --folds must be positive, with at least 3 individuals a fold.")
+    table = plan_errors(
+        n_samples // folds, n_queries=models, epsilon=epsilon, delta=delta, minority_share=minority_share
+    )
+    if as_json:
+        typer.echo(json.dumps(table.reset_index().to_dict("records")))
+        return
+    shown = Table(title=f"{models} model(s), {folds} fold(s), {n_samples} individuals, epsilon = {epsilon:g}")
+    for name in ("mechanism", "expected |error| of a gap", "guarantee"):
+        shown.add_column(name)
+    for name, row in table.iterrows():
+        shown.add_row(str(name), f"{row['expected_error']:.4f}", str(row["guarantee"]))
+    Console().print(shown)
+
+
+@ledger_app.command("show")
+def ledger_show(path: LedgerPath, as_json: JsonOption = False) -> None:
+    """Show budget, spending and the history of answers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    ledger = _open_ledger(path)
+    history = ledger.history()
+    if as_json:
+        summary = {"epsilon": ledger.epsilon, "delta": ledger.delta, "remaining": ledger.remaining()}
+        rows = json.loads(history.to_json(orient="records", date_format="iso"))
+        typer.echo(json.dumps(summary | {"history": rows}))
+        return
+    shown = Table(title=f"budget epsilon = {ledger.epsilon:g}, remaining = {ledger.remaining():g}")
+    for name in history.columns:
+        shown.add_column(str(name))
+    for row in history.itertuples(index=False):
+        shown.add_row(*[str(value) for value in row])
+    Console().print(shown)
+
+
+@ledger_app.command("verify")
+def ledger_verify(
+    path: LedgerPath,
+    head: Annotated[str | None, typer.Option(help="Head noted elsewhere, to notice a roll-back.")] = None,
+) -> None:
+    """Check that no row was edited, deleted or reordered."""
+    from .exceptions import LedgerIntegrityError
+
+    ledger = _open_ledger(path)
+    try:
+        ledger.verify(head=head)
+    except LedgerIntegrityError as error:
+        typer.echo(f"altered: {error}", err=True)
+        raise typer.Exit(FAILED) from None
+    typer.echo(f"intact: {ledger.n_answers} answer(s), head {ledger.head()}")
+
+
+@ledger_app.command("export")
+def ledger_export(
+    path: LedgerPath,
+    out: Annotated[Path, typer.Argument(help="File to write, .csv or .json.")],
+) -> None:
+    """Write the history without secrets, safe to open in a spreadsheet."""
+    kind = out.suffix.removeprefix(".").lower()
+    if kind not in ("csv", "json"):
+        raise ValueError(f"{out} must end with .csv or .json.")
+    _open_ledger(path).export(out, format=kind)
+    typer.echo(f"Written: {out}")
+
+
+def _open_ledger(path: Path) -> Any:
+    """Open an existing ledger under the budget that it records."""
+    from .ledger import PrivacyLedger
+
+    if not path.is_file():
+        raise ValueError(f"{path} is not a ledger file.")
+    return PrivacyLedger(path, epsilon=None)
+
+
+def _plotted(draw: Any) -> bool:
+    """Draw if the extra for plots is installed."""
+    try:
+        draw()
+    except ImportError:
+        return False
+    return True
+
+
+def _show_demo(results: dict[str, Any], console: Any) -> None:
+    """Print the demo's findings as two tables and two sentences."""
+    from rich.table import Table
+
+    data = results["data"]
+    console.print(
+        f"{data['people']} people of UCI Adult ({data['black']} Black, {data['white']} White). A model without "
+        f"race: accuracy {data['model_accuracy']:.3f}, true gap in mean score {data['true_gap']:+.4f}.\n",
+        markup=False,
+    )
+    exact = Table(title="1. Exact answers: who submits these models learns everyone's race")
+    for name in ("attack", "queries", "people right", "furthest prediction from the model"):
+        exact.add_column(name)
+    for row in results["exact"]:
+        exact.add_row(
+            row["attack"], str(row["queries"]), f"{100 * row['leakage']:.1f} %", f"{row['max_shift']:.2g}"
+        )
+    console.print(exact)
+    many = results["exact"][1]["queries"]
+    private = Table(title=f"2. Private answers (epsilon = {results['epsilon']:g}): the attack fails")
+    for name in (
+        "mechanism",
+        "used",
+        "|error|, 1 question",
+        f"median |error|, {many} at once",
+        "people right",
+    ):
+        private.add_column(name)
+    for row in results["private"]:
+        private.add_row(
+            row["mechanism"],
+            row["chosen"],
+            f"{row['error_one']:.4f}",
+            f"{row['error_many']:.4f}",
+            f"{100 * row['leakage']:.1f} %",
+        )
+    console.print(private)
+    console.print(
+        "'People right' is balanced accuracy: 50 % is guessing. Errors above the gap itself make an answer "
+        "useless; 'auto' keeps it useful.\n",
+        markup=False,
+    )
+
+
+def main() -> None:
+    """Run the command line; bad input ends with one sentence and exit code 2."""
+    try:
+        app()
+    except (ValueError, TypeError, OSError, RuntimeError, KeyError) as error:
+        typer.echo(f"fairleak: {error}", err=True)
+        sys.exit(BAD_INPUT)
