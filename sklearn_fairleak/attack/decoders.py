@@ -321,7 +321,7 @@ def solve_amp(
         Largest error of an answer, in units of the answer.
     scales : array-like of shape (n_candidates,), default=None
         What one unit of centred membership adds to an answer, ``1/N1 + 1/N0`` by default.
-    prior : ndarray of shape (n_individuals,), default=None
+    prior : ndarray of shape (n_individuals,) or (n_individuals, n_candidates), default=None
         Prior probability of being advantaged; the candidate's share of the individuals by default.
     damping : float, default=0.0
         Share of the last iterate that is kept, in [0, 1).
@@ -357,9 +357,8 @@ def solve_amp(
     differenced = differenced / spread
     goals = goals / spread
     power = np.einsum("ij,ij->j", differenced, differenced)[:, None]
-    chance = np.clip(
-        np.array(share) if prior is None else np.repeat(prior[:, None], sizes.size, 1), 1e-6, 1 - 1e-6
-    )
+    chance = share if prior is None else np.broadcast_to(prior.reshape(n, -1), share.shape)
+    chance = np.clip(chance, 1e-6, 1.0 - 1e-6)
     log_odds = _with_sum(logit(chance), sizes) if prior is not None else logit(chance)
     x = expit(log_odds)
     residual = np.zeros((m, sizes.size))

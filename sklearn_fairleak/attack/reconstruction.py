@@ -46,6 +46,9 @@ class Reconstruction:
         the individuals (0 where labels were not given).
     queries : ndarray of shape (n_queries, n_individuals), default=None
         The submitted predictions, where they were kept.
+    threshold : float, default=0.5
+        Score above which an individual is taken for advantaged. Posteriors of a small group rarely
+        pass 1/2; balanced accuracy is best at the mean score.
     messages : tuple of str, default=()
         What could not be determined, or went wrong, in words.
 
@@ -76,6 +79,7 @@ class Reconstruction:
     accuracy_loss: float = 0.0
     queries: FloatArray | None = field(default=None)
     messages: tuple[str, ...] = ()
+    threshold: float = 0.5
 
     def __post_init__(self) -> None:
         scores = np.asarray(self.scores, dtype=np.float64)
@@ -94,8 +98,8 @@ class Reconstruction:
 
     @property
     def attributes(self) -> IntArray:
-        """Most likely group of each individual: 1 (advantaged) where the score is above 1/2, else 0."""
-        return (self.scores > 0.5).astype(np.int64)
+        """Group of each individual: 1 (advantaged) where the score is above the threshold, else 0."""
+        return (self.scores > self.threshold).astype(np.int64)
 
     @property
     def exact(self) -> bool:
@@ -109,7 +113,7 @@ class Reconstruction:
     def swapped(self) -> Reconstruction:
         """Return the same partition with the names of the two groups exchanged."""
         sizes = None if self.group_sizes is None else (self.group_sizes[1], self.group_sizes[0])
-        return replace(self, scores=1.0 - self.scores, group_sizes=sizes)
+        return replace(self, scores=1.0 - self.scores, threshold=1.0 - self.threshold, group_sizes=sizes)
 
     def __repr__(self) -> str:
         # Secrets stay out of logs and notebooks: no score, attribute, size or answer is shown.

@@ -33,8 +33,12 @@ IntArray = npt.NDArray[np.int64]
 ENUMERATED = 14
 #: Bits by which the answers must exceed the uncertainty before a verified vector counts as the only one.
 _MARGIN_BITS = 30.0
-#: Damping factors that message passing is tried with, in order.
-_DAMPINGS = (0.0, 0.3, 0.6)
+#: Sizes, or restarts, that message passing carries along in one matrix product.
+_BATCH = 40
+#: Spread of the random log odds that restarts of message passing begin from.
+_JITTERS = (0.2, 0.4)
+#: Group sizes, best first, that are tried again where nothing verified.
+_RESTARTED = 3
 
 
 @dataclass(frozen=True)
@@ -176,35 +180,68 @@ def likely_sizes(H: FloatArray, answers: FloatArray, limit: int = 240) -> list[t
 
 def _by_relaxation(problem: _Problem, candidates: list[tuple[int, int]], decoder: str) -> Reconstruction:
     """Run message passing over all candidate sizes, then the box for the few best ones."""
-    H, answers, prior = problem.H, problem.answers, problem.prior
     estimate: FloatArray | None = None
-    best, best_error = candidates[0], np.inf
     if decoder in ("auto", "amp"):
-        for first in range(0, len(candidates), 40):
-            chunk = candidates[first : first + 40]
-            ones = np.array([pair[1] for pair in chunk])
-            for damping in _DAMPINGS:
-                x, solved = solve_amp(
-                    H, answers, ones, tolerance=problem.tolerance, prior=prior, damping=damping
-                )
-                if solved is not None:
-                    found = _judge(problem, x[:, solved], chunk[solved])
-                    if found.verified:
-                        return found
-                errors = [_misfit(problem, x[:, k], pair) for k, pair in enumerate(chunk)]
-                k = int(np.argmin(errors))
-                if errors[k] < best_error:
-                    estimate, best, best_error = x[:, k].copy(), chunk[k], errors[k]
-    if decoder in ("auto", "box"):
-        for pair in [best, *[pair for pair in candidates[:6] if pair != best]]:
-            relaxed = solve_box(H, answers, pair, tolerance=problem.tolerance)
-            found = _judge(problem, relaxed, pair)
-            if found.verified:
+        ranked: list[tuple[float, tuple[int, int]]] = []
+        for first in range(0, len(candidates), _BATCH):
+            chunk = candidates[first : first + _BATCH]
+            found, estimates = _pass_messages(problem, chunk, None)
+            if found is not None:
                 return found
-            if estimate is None:
-                estimate, best = relaxed, pair
+            errors = [_misfit(problem, estimates[:, k], pair) for k, pair in enumerate(chunk)]
+            best = int(np.argmin(errors))
+            if not ranked or errors[best] < min(ranked)[0]:
+                estimate = estimates[:, best].copy()
+            ranked.extend(zip(errors, chunk, strict=True))
+        candidates = [pair for _, pair in sorted(ranked)]
+        found = _restart(problem, candidates[:_RESTARTED])
+        if found is not None:
+            return found
+    if decoder in ("auto", "box"):
+        for pair in candidates[:_RESTARTED]:
+            relaxed = solve_box(problem.H, problem.answers, pair, tolerance=problem.tolerance)
+            judged = _judge(problem, relaxed, pair)
+            if judged.verified:
+                return judged
+            estimate = relaxed if estimate is None else estimate
     assert estimate is not None
-    return _judge(problem, estimate, best)
+    return _judge(problem, estimate, candidates[0])
+
+
+def _pass_messages(
+    problem: _Problem, sizes: list[tuple[int, int]], prior: FloatArray | None, damping: float = 0.0
+) -> tuple[Reconstruction | None, FloatArray]:
+    """Run message passing for several sizes and return the verified result, if any, and all estimates."""
+    x, solved = solve_amp(
+        problem.H,
+        problem.answers,
+        np.array([pair[1] for pair in sizes]),
+        tolerance=problem.tolerance,
+        prior=problem.prior if prior is None else prior,
+        damping=damping,
+    )
+    if solved is not None:
+        found = _judge(problem, x[:, solved], sizes[solved])
+        if found.verified:
+            return found, x
+    return None, x
+
+
+def _restart(problem: _Problem, sizes: list[tuple[int, int]]) -> Reconstruction | None:
+    """Start message passing again from jittered priors: near the limit, where it starts decides."""
+    from scipy.special import expit, logit
+
+    rng = np.random.default_rng(problem.H.shape[0])
+    n = problem.H.shape[1]
+    for pair in sizes:
+        chance = np.full(n, pair[1] / n) if problem.prior is None else problem.prior
+        centre = logit(np.clip(chance, 1e-6, 1.0 - 1e-6))[:, None]
+        for jitter in _JITTERS:
+            prior = expit(centre + jitter * rng.standard_normal((n, _BATCH // 2)))
+            found, _ = _pass_messages(problem, [pair] * prior.shape[1], prior, damping=0.1)
+            if found is not None:
+                return found
+    return None
 
 
 def _misfit(problem: _Problem, x: FloatArray, sizes: tuple[int, int]) -> float:

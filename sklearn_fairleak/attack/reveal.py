@@ -19,6 +19,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..metrics import leakage_score
 from . import designs
 from .decoders import gap_coefficients
+from .likelihood import decode_noisy
+from .noise_laws import NoiseLaw
 from .reconstruction import Reconstruction
 from .recovery import decode_exact
 from .reductions import Reduction, reduce_metric
@@ -36,6 +38,7 @@ _ADAPTIVE = {
     "positional_sparse": ("positional", "run_sparse"),
     "coin_weighing": ("coin_weighing", "run"),
 }
+_STATISTICAL = ("gamp", "irls", "lmmse")
 _DESIGNED = ("single", "double", "linear", "compressed_sensing", "passive", "noisy")
 
 
@@ -139,7 +142,7 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         "noise": [Interval(Real, 0, 1, closed="right")],
         "metric": [str],
         "group_sizes": ["array-like", None],
-        "noise_law": [object],
+        "noise_law": [NoiseLaw, None],
         "prior": ["array-like", HasMethods("predict_proba"), None],
         "hard_labels": ["boolean"],
         "signed": ["boolean", None],
@@ -161,7 +164,7 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         noise: float = 0.1,
         metric: str = "statistical_parity",
         group_sizes: tuple[int, int] | None = None,
-        noise_law: Any = None,
+        noise_law: NoiseLaw | None = None,
         prior: Any = None,
         hard_labels: bool = False,
         signed: bool | None = None,
@@ -412,8 +415,13 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
 
     def _decode(self, H: FloatArray, answers: FloatArray, prior: FloatArray | None) -> Reconstruction:
         """Decode answers to given values."""
+        if self.noise_law is not None:
+            decoder = self.decoder if self.decoder in _STATISTICAL else "auto"
+            return decode_noisy(H, answers, self.noise_law, sizes=self._sizes(), prior=prior, decoder=decoder)
+        if self.decoder in _STATISTICAL:
+            raise ValueError(f"decoder={self.decoder!r} needs to know the noise: give noise_law.")
         signed = bool((answers < 0).any() or not answers.any()) if self.signed is None else self.signed
-        decoder = "auto" if self.decoder in ("gamp", "irls", "lmmse") else self.decoder
+        decoder = self.decoder
         if decoder == "auto" and self.strategy in ("single", "double", "linear"):
             decoder = "linear"
         return decode_exact(
