@@ -43,6 +43,9 @@ class Silent(Noise):
     def __init__(self):
         self.laplace_scales, self.variances = [], []
 
+    def words(self, size):
+        raise AssertionError("silent noise draws nothing")
+
     def discrete_laplace(self, scale, size):
         self.laplace_scales.append((scale, size))
         return np.zeros(size, dtype=np.int64)
