@@ -129,17 +129,21 @@ def solve_linear(H: FloatArray, answers: FloatArray) -> LinearSolution:
     rows, targets = rows[kept] / norms[kept, None], targets[kept] / norms[kept]
     if rows.shape[0] >= n:
         q, r, order = linalg.qr(rows, mode="economic", pivoting=True)
-        diagonal = np.abs(np.diagonal(r))
-        rank = int(np.count_nonzero(diagonal > diagonal[0] * n * 1e-13))
-        if rank == n:
+        if _rank(r) == n:
             v = np.empty(n)
             v[order] = linalg.solve_triangular(r, q.T @ targets)
-            return LinearSolution(v, np.ones(n, dtype=bool), rank)
-    u, s, vt = linalg.svd(rows, full_matrices=False)
-    rank = int(np.count_nonzero(s > s[0] * n * 1e-13))
-    basis = vt[:rank]
-    v = basis.T @ ((u[:, :rank].T @ targets) / s[:rank])
-    return LinearSolution(v, np.einsum("ij,ij->j", basis, basis) > _REACHED, rank)
+            return LinearSolution(v, np.ones(n, dtype=bool), n)
+    q, r, order = linalg.qr(rows.T, mode="economic", pivoting=True)
+    rank = _rank(r)
+    basis = q[:, :rank]
+    v = basis @ linalg.solve_triangular(r[:rank, :rank], targets[order[:rank]], trans="T")
+    return LinearSolution(v, np.einsum("ij,ij->i", basis, basis) > _REACHED, rank)
+
+
+def _rank(r: FloatArray) -> int:
+    """Rank of a matrix from the pivoted triangular factor."""
+    diagonal = np.abs(np.diagonal(r))
+    return int(np.count_nonzero(diagonal > diagonal[0] * max(r.shape) * 1e-13))
 
 
 def solve_l1(

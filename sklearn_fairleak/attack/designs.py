@@ -21,6 +21,7 @@ __all__ = [
     "perturbed_models",
     "random_labels",
     "single_acceptances",
+    "size_probe",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -161,6 +162,16 @@ def perturbed_models(
     if keep_decisions:
         accepted = base >= 0.5
         H = np.where(accepted, np.maximum(H, 0.5), np.minimum(H, np.nextafter(0.5, 0.0)))
+    return H
+
+
+def size_probe(base: FloatArray, shift: float, *, keep_decisions: bool = False) -> FloatArray:
+    """Return the base model and one that differs in one individual: their answers tell the group sizes."""
+    j = int(np.argmax(np.abs(base - 0.5)))
+    room = abs(base[j] - 0.5)
+    step = min(shift, 0.9 * room) if keep_decisions and room > 0 else shift
+    H = np.tile(base, (2, 1))
+    H[1, j] += step if base[j] < 0.5 or room == 0 else -step
     return H
 
 

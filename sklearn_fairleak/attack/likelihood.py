@@ -18,7 +18,7 @@ from .decoders import gap_scale, largest_entries, rounding_tolerance, solve_amp,
 from .noise_laws import NoiseLaw
 from .reconstruction import Reconstruction
 
-__all__ = ["Posterior", "decode_noisy", "posterior_gamp", "posterior_irls", "posterior_lmmse"]
+__all__ = ["Posterior", "decode_noisy", "likely_law", "posterior_gamp", "posterior_irls", "posterior_lmmse"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -355,24 +355,69 @@ def _best_decoder(system: NoisySystem) -> str:
     m = system.goals.size
     if m < 2 * _FOLDS:
         return "irls"
-    folds = np.arange(m) % _FOLDS
-    gains: dict[str, FloatArray] = {}
-    for name, decode in _DECODERS.items():
-        fit = np.empty(m)
-        for fold in range(_FOLDS):
-            inside, outside = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-            posterior = decode(system.part(inside))
-            x = posterior.probabilities
-            error = system.goals[outside] - posterior.level - system.rows[outside] @ x
-            power = float(np.square(system.rows[outside]).mean(axis=0) @ (x * (1.0 - x)))
-            fit[outside] = system.law.log_density(error, np.sqrt(power))
-        gains[name] = fit
+    gains = {name: _held_out(system, decode) for name, decode in _DECODERS.items()}
     best = "gamp"
     for name in ("irls", "lmmse"):
         ahead = gains[name] - gains[best]
         if ahead.mean() > 2.0 * ahead.std() / np.sqrt(m):
             best = name
     return best
+
+
+def likely_law(
+    H: FloatArray,
+    answers: FloatArray,
+    *,
+    sizes: tuple[int, int] | None = None,
+    prior: FloatArray | None = None,
+) -> NoiseLaw:
+    """Guess the noise: the Laplace or Cauchy scale under which held-out answers are likeliest.
+
+    Parameters
+    ----------
+    H : ndarray of shape (n_queries, n_individuals)
+        Submitted predictions.
+    answers : ndarray of shape (n_queries,)
+        Signed noisy gaps.
+    sizes : tuple of (n_disadvantaged, n_advantaged), default=None
+        Group sizes.
+    prior : ndarray of shape (n_individuals,), default=None
+        Prior probability of being advantaged.
+
+    Returns
+    -------
+    NoiseLaw
+    """
+    error = answers - np.median(answers)
+    width = float(np.median(np.abs(error)))
+    width = width if width > 0 else float(max(np.abs(error).max(initial=0.0), 1e-9))
+    best, best_fit = NoiseLaw("laplace", width), -np.inf
+    for kind in ("laplace", "cauchy"):
+        for halvings in range(0, 13, 2):
+            law = NoiseLaw(kind, width * 2.0**-halvings)
+            system = NoisySystem.build(H, answers, law, _share(H, answers, law, sizes, prior), prior)
+            if answers.size >= 2 * _FOLDS:
+                fit = float(_held_out(system, posterior_gamp).mean())
+                # Densities of answers divided by 1/N0 + 1/N1 compare once brought back to one unit.
+                fit += float(np.log(system.law.scale / law.scale))
+                if fit > best_fit:
+                    best, best_fit = law, fit
+    return best
+
+
+def _held_out(system: NoisySystem, decode: Callable[[NoisySystem], Posterior]) -> FloatArray:
+    """Log density of each answer, predicted from a posterior that had not seen it."""
+    m = system.goals.size
+    folds = np.arange(m) % _FOLDS
+    fit = np.empty(m)
+    for fold in range(_FOLDS):
+        inside, outside = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        posterior = decode(system.part(inside))
+        x = posterior.probabilities
+        error = system.goals[outside] - posterior.level - system.rows[outside] @ x
+        power = float(np.square(system.rows[outside]).mean(axis=0) @ (x * (1.0 - x)))
+        fit[outside] = system.law.log_density(error, np.sqrt(power))
+    return fit
 
 
 def _share(

@@ -23,7 +23,7 @@ from .decoders import (
 )
 from .reconstruction import Reconstruction
 
-__all__ = ["ENUMERATED", "consistent_attributes", "decode_exact", "likely_sizes", "twins"]
+__all__ = ["ENUMERATED", "consistent_attributes", "decode_exact", "likely_sizes", "sizes_from_pairs", "twins"]
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -49,6 +49,7 @@ class _Problem:
     answers: FloatArray
     tolerance: float
     prior: FloatArray | None
+    thorough: bool = True
 
 
 def decode_exact(
@@ -60,6 +61,7 @@ def decode_exact(
     decimals: int | None = None,
     prior: FloatArray | None = None,
     decoder: str = "auto",
+    thorough: bool = True,
 ) -> Reconstruction:
     """Reconstruct the attributes from exact (or rounded) answers to arbitrary queries.
 
@@ -79,12 +81,14 @@ def decode_exact(
         Prior probability of being advantaged.
     decoder : {"auto", "linear", "l1", "box", "amp"}, default="auto"
         Solver. ``"auto"`` takes the cheapest that verifies.
+    thorough : bool, default=True
+        Go on with restarts and the box where message passing does not verify at once.
 
     Returns
     -------
     Reconstruction
     """
-    problem = _Problem(H, answers, rounding_tolerance(H, decimals), prior)
+    problem = _Problem(H, answers, rounding_tolerance(H, decimals), prior, thorough)
     if not signed:
         return _decode_absolute(problem, sizes, decoder)
     if decoder == "auto" and H.shape[1] <= ENUMERATED:
@@ -98,24 +102,42 @@ def _decode_signed(problem: _Problem, sizes: tuple[int, int] | None, decoder: st
     touched = np.ptp(H, axis=1) > 0
     if not touched.any():
         return _nothing_learned(problem, "every submitted prediction is constant: such answers say nothing")
+    m, n = H.shape
     linear = None
-    if decoder in ("auto", "linear"):
+    if decoder == "linear" or (decoder == "auto" and m + 2 >= n):
         linear = _by_linear(problem)
         if linear.verified or decoder == "linear":
             return linear
-        if sizes is None:
-            sizes = linear.group_sizes
+        sizes = linear.group_sizes if sizes is None else sizes
+    sizes = sizes_from_pairs(H, problem.answers) if sizes is None else sizes
     candidates = [sizes] if sizes is not None else likely_sizes(H, problem.answers)
     if decoder == "l1":
-        if sizes is None:
-            sizes = candidates[0]
-        found = _judge(problem, solve_l1(H, problem.answers, sizes), sizes)
-    else:
-        found = _by_relaxation(problem, candidates, decoder)
-    if linear is not None and not found.verified and linear.determined.any():
+        return _judge(problem, solve_l1(H, problem.answers, candidates[0]), candidates[0])
+    found = _by_relaxation(problem, candidates, decoder)
+    if decoder == "auto" and not found.verified and problem.thorough:
+        linear = linear or _by_linear(problem)
         scores = np.where(linear.determined, linear.scores, found.scores)
         found = replace(found, scores=scores, determined=linear.determined)
     return found if sizes is not None or found.verified else replace(found, group_sizes=None)
+
+
+def sizes_from_pairs(H: FloatArray, answers: FloatArray) -> tuple[int, int] | None:
+    """Read the group sizes from two models that differ in one individual, if there are such.
+
+    The difference of the answers over that of the predictions is 1/N1 or -1/N0.
+    """
+    n = H.shape[1]
+    for rows, gaps in (
+        (H[1:] - H[:1], answers[1:] - answers[:1]),
+        (np.diff(H, axis=0), np.diff(answers)),
+        (H, answers),
+    ):
+        alone = np.count_nonzero(rows, axis=1) == 1
+        if alone.any():
+            sizes = _sizes_from_coefficients(gaps[alone] / rows[alone].sum(axis=1), n)
+            if sizes is not None:
+                return sizes
+    return None
 
 
 def _by_linear(problem: _Problem) -> Reconstruction:
@@ -180,7 +202,7 @@ def likely_sizes(H: FloatArray, answers: FloatArray, limit: int = 240) -> list[t
 
 def _by_relaxation(problem: _Problem, candidates: list[tuple[int, int]], decoder: str) -> Reconstruction:
     """Run message passing over all candidate sizes, then the box for the few best ones."""
-    estimate: FloatArray | None = None
+    estimate = np.full(problem.H.shape[1], 0.5)
     if decoder in ("auto", "amp"):
         ranked: list[tuple[float, tuple[int, int]]] = []
         for first in range(0, len(candidates), _BATCH):
@@ -194,6 +216,8 @@ def _by_relaxation(problem: _Problem, candidates: list[tuple[int, int]], decoder
                 estimate = estimates[:, best].copy()
             ranked.extend(zip(errors, chunk, strict=True))
         candidates = [pair for _, pair in sorted(ranked)]
+        if not problem.thorough:
+            return _judge(problem, estimate, candidates[0])
         found = _restart(problem, candidates[:_RESTARTED])
         if found is not None:
             return found
@@ -203,8 +227,7 @@ def _by_relaxation(problem: _Problem, candidates: list[tuple[int, int]], decoder
             judged = _judge(problem, relaxed, pair)
             if judged.verified:
                 return judged
-            estimate = relaxed if estimate is None else estimate
-    assert estimate is not None
+            estimate = relaxed if decoder == "box" else estimate
     return _judge(problem, estimate, candidates[0])
 
 
@@ -425,7 +448,8 @@ def _decode_absolute(problem: _Problem, sizes: tuple[int, int] | None, decoder: 
     if sizes is not None and sizes[0] != sizes[1]:
         return found
     return replace(found, orientation_known=False).with_message(
-        "absolute answers give the partition only: which part is the advantaged group is a guess"
+        "answers without a negative one give the partition only, if they are absolute gaps: which part is "
+        "the advantaged group is then a guess"
     )
 
 

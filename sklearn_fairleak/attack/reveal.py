@@ -17,10 +17,11 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..metrics import leakage_score
-from . import designs
+from . import designs, perturbation
 from .decoders import gap_coefficients
-from .likelihood import decode_noisy
+from .likelihood import decode_noisy, likely_law
 from .noise_laws import NoiseLaw
+from .probing import Plan, plan_attack
 from .reconstruction import Reconstruction
 from .recovery import decode_exact
 from .reductions import Reduction, reduce_metric
@@ -31,15 +32,14 @@ __all__ = ["AttributeRevealAttack"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: Strategies that ask as they go: module and function.
+#: Strategies of other modules that ask as they go: module and function.
 _ADAPTIVE = {
-    "absolute": ("absolute", "run"),
     "positional": ("positional", "run"),
     "positional_sparse": ("positional", "run_sparse"),
     "coin_weighing": ("coin_weighing", "run"),
 }
 _STATISTICAL = ("gamp", "irls", "lmmse")
-_DESIGNED = ("single", "double", "linear", "compressed_sensing", "passive", "noisy")
+_OTHERS = ("single", "double", "linear", "compressed_sensing", "absolute", "passive", "noisy")
 
 
 class AttributeRevealAttack(RegressorMixin, BaseEstimator):
@@ -136,7 +136,7 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "strategy": [StrOptions({"auto", *_ADAPTIVE, *_DESIGNED})],
+        "strategy": [StrOptions({"auto", *_ADAPTIVE, *_OTHERS})],
         "base_estimator": [HasMethods(["fit", "predict"]), None],
         "n_queries": [Interval(Integral, 1, None, closed="left"), None],
         "noise": [Interval(Real, 0, 1, closed="right")],
@@ -217,7 +217,8 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         self._validate_params()
         base, labels = designs.base_predictions(X, y, self.base_estimator, self.hard_labels)
         reduction = self._reduction(labels, base.size)
-        values = self._design(self.strategy, reduction, base, labels, X, y)
+        plan = Plan(self.strategy, self.signed, self.decimals, self.hard_labels)
+        values = self._design(plan, reduction, base, labels, X, y)
         return reduction.to_predictions(values, base)
 
     def fit(self, X: Any, y: Any, *, labels: Any = None) -> AttributeRevealAttack:
@@ -244,7 +245,8 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         reduction = self._reduction(truth, H.shape[1])
         prior = self._prior(None, H.shape[1])
         values = reduction.to_values(H)
-        found = self._decode(values, answers, None if prior is None else prior[reduction.reach])
+        plan = Plan(self.strategy, self.signed, self.decimals, self.hard_labels)
+        found = self._decode(plan, values, answers, None if prior is None else prior[reduction.reach])
         return self._keep(found, reduction, prior, values)
 
     def run(self, oracle: Callable[[FloatArray], Any], X: Any, y: Any = None) -> AttributeRevealAttack:
@@ -280,18 +282,18 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         def ask(values: FloatArray) -> float:
             return transcript(reduction.to_predictions(np.asarray(values, dtype=np.float64), base))
 
-        strategy = self.strategy
+        plan = Plan(self.strategy, self.signed, self.decimals, self.hard_labels)
         try:
-            if strategy in _ADAPTIVE:
-                found = self._run_adaptive(strategy, ask, reduction, base, labels)
-            else:
-                H = self._design(strategy, reduction, base, labels, X, y)
-                answers = np.array([ask(h) for h in H])
-                found = self._decode(H, answers, reached_prior)
+            if self.strategy == "auto":
+                plan = self._plan(ask, reduction.to_values(base))
+                if plan.hard_labels and not self.hard_labels:
+                    base = (base >= 0.5).astype(np.float64)
+                    transcript.rebase(base)
+            found = self._execute(plan, ask, reduction, base, labels, X, y, reached_prior)
         except OracleStopped as stop:
-            found = self._salvage(transcript, reduction, reached_prior, str(stop))
+            found = self._salvage(transcript, plan, reduction, reached_prior, str(stop))
         found = replace(
-            found,
+            found.with_message(*plan.messages),
             answers=transcript.answers,
             n_queries=transcript.n_queries,
             max_shift=transcript.max_shift,
@@ -373,9 +375,28 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
             raise ValueError(f"target must hold positions of individuals, from 0 to {n - 1}.")
         return targets
 
+    def _plan(self, ask: Callable[[FloatArray], float], values: FloatArray) -> Plan:
+        """Choose the strategy from a few answers."""
+        if self.noise_law is not None:
+            return Plan("noisy", self.signed, self.decimals, self.hard_labels)
+        return plan_attack(
+            ask,
+            values,
+            shift=self._shift(),
+            hard_labels=self.hard_labels,
+            signed=self.signed,
+            decimals=self.decimals,
+        )
+
+    def _shift(self) -> float | None:
+        """Return how far predictions may move from the base model's."""
+        if self.stealth:
+            return min(1e-5, 1.0 if self.max_shift is None else float(self.max_shift))
+        return None if self.max_shift is None else float(self.max_shift)
+
     def _design(
         self,
-        strategy: str,
+        plan: Plan,
         reduction: Reduction,
         base: FloatArray,
         labels: FloatArray | None,
@@ -383,11 +404,16 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         y: Any,
     ) -> FloatArray:
         """Build the values to submit for the individuals that the metric reaches."""
+        strategy, shift = plan.strategy, self._shift()
         values = reduction.to_values(base)
         n = values.size
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        shift = self.max_shift if not self.stealth else min(1e-5, self.max_shift or 1.0)
         if strategy == "single":
+            if shift is not None or self.max_accuracy_loss is not None:
+                raise ValueError(
+                    "strategy='single' accepts one individual alone, which is far from any base model: it "
+                    "cannot honour stealth, max_shift or max_accuracy_loss. Use 'double'."
+                )
             return designs.single_acceptances(n, self._targets(n))
         if strategy == "double":
             return designs.double_queries(values, self._targets(n), max_shift=shift)
@@ -398,70 +424,99 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
                 raise ValueError("strategy='passive' retrains models, which needs X and y.")
             m = self.n_queries or max(2, int(np.ceil(n / 15)))
             return reduction.to_values(
-                designs.honest_models(X, y, self.base_estimator, m, rng, hard_labels=self.hard_labels)
+                designs.honest_models(X, y, self.base_estimator, m, rng, hard_labels=plan.hard_labels)
             )
-        if strategy in ("compressed_sensing", "noisy"):
-            m = self.n_queries or (n if strategy == "noisy" else max(1, int(np.ceil(0.4 * n))))
-            limited = shift is not None or self.max_accuracy_loss is not None
-            if self.hard_labels:
-                truth = None if labels is None else reduction.to_values(labels)
-                return designs.balanced_flips(values, truth, m, self.max_accuracy_loss, rng)
-            if strategy == "noisy" and not limited:
-                return designs.random_labels(n, m, rng)
-            noise = self.noise if shift is None else min(self.noise, shift)
-            keep = self.stealth or self.max_accuracy_loss is not None
-            return designs.perturbed_models(values, m, noise, rng, keep_decisions=keep)
-        raise ValueError(f"strategy={strategy!r} chooses its queries as answers come in: use run.")
+        if strategy not in ("compressed_sensing", "noisy"):
+            raise ValueError(f"strategy={strategy!r} chooses its queries as answers come in: use run.")
+        m = self.n_queries or (n if strategy == "noisy" else max(1, int(np.ceil(0.4 * n))))
+        if plan.hard_labels:
+            truth = None if labels is None else reduction.to_values(labels)
+            return designs.balanced_flips(values, truth, m, self.max_accuracy_loss, rng)
+        if strategy == "noisy" and shift is None and self.max_accuracy_loss is None:
+            return designs.random_labels(n, m, rng)
+        noise = self.noise if shift is None else min(self.noise, shift)
+        keep = self.stealth or self.max_accuracy_loss is not None
+        probe = strategy == "compressed_sensing" and self.group_sizes is None and m > 3
+        H = designs.perturbed_models(values, m - 2 * probe, noise, rng, keep_decisions=keep)
+        return np.vstack([designs.size_probe(values, noise, keep_decisions=keep), H]) if probe else H
 
-    def _decode(self, H: FloatArray, answers: FloatArray, prior: FloatArray | None) -> Reconstruction:
+    def _decode(
+        self, plan: Plan, H: FloatArray, answers: FloatArray, prior: FloatArray | None
+    ) -> Reconstruction:
         """Decode answers to given values."""
-        if self.noise_law is not None:
+        if self.noise_law is not None or plan.strategy == "noisy" or self.decoder in _STATISTICAL:
+            law = self.noise_law
+            message: tuple[str, ...] = ()
+            if law is None:
+                law = likely_law(H, answers, sizes=self._sizes(), prior=prior)
+                message = (f"the noise is taken for {law.kind} of a scale guessed from the answers",)
             decoder = self.decoder if self.decoder in _STATISTICAL else "auto"
-            return decode_noisy(H, answers, self.noise_law, sizes=self._sizes(), prior=prior, decoder=decoder)
-        if self.decoder in _STATISTICAL:
-            raise ValueError(f"decoder={self.decoder!r} needs to know the noise: give noise_law.")
-        signed = bool((answers < 0).any() or not answers.any()) if self.signed is None else self.signed
+            found = decode_noisy(H, answers, law, sizes=self._sizes(), prior=prior, decoder=decoder)
+            return found.with_message(*message)
+        signed = bool((answers < 0).any() or not answers.any()) if plan.signed is None else plan.signed
         decoder = self.decoder
-        if decoder == "auto" and self.strategy in ("single", "double", "linear"):
+        if decoder == "auto" and plan.strategy in ("single", "double", "linear"):
             decoder = "linear"
         return decode_exact(
             H,
             answers,
             sizes=self._sizes(),
             signed=signed,
-            decimals=self.decimals,
+            decimals=plan.decimals,
             prior=prior,
             decoder=decoder,
         )
 
-    def _run_adaptive(
+    def _execute(
         self,
-        strategy: str,
+        plan: Plan,
         ask: Callable[[FloatArray], float],
         reduction: Reduction,
         base: FloatArray,
         labels: FloatArray | None,
+        X: Any,
+        y: Any,
+        prior: FloatArray | None,
     ) -> Reconstruction:
-        """Hand over to a strategy that asks as it goes."""
+        """Carry out a plan: ask as answers come in, or all at once."""
+        strategy = plan.strategy
+        perturbs = strategy == "absolute" or (
+            strategy == "compressed_sensing"
+            and self.n_queries is None
+            and not plan.hard_labels
+            and self.noise_law is None
+            and self.decoder == "auto"
+        )
+        if strategy not in _ADAPTIVE and not perturbs:
+            H = self._design(plan, reduction, base, labels, X, y)
+            return self._decode(plan, H, np.array([ask(h) for h in H]), prior)
+        settings: dict[str, Any] = {
+            "y": None if labels is None else reduction.to_values(labels),
+            "decimals": plan.decimals,
+            "stealth": self.stealth,
+            "max_shift": self.max_shift,
+            "max_accuracy_loss": self.max_accuracy_loss,
+            "group_sizes": self._sizes(),
+            "random_state": check_random_state(self.random_state).randint(2**31 - 1),
+        }
+        values = reduction.to_values(base)
+        if perturbs:
+            signed = False if strategy == "absolute" else plan.signed
+            settings |= {"noise": self.noise, "n_queries": self.n_queries, "prior": prior, "signed": signed}
+            return perturbation.run(ask, values, **settings)
         module, function = _ADAPTIVE[strategy]
         attack = getattr(import_module(f"{__package__}.{module}"), function)
-        result = attack(
-            ask,
-            reduction.to_values(base),
-            y=None if labels is None else reduction.to_values(labels),
-            signed=self.signed,
-            decimals=self.decimals,
-            stealth=self.stealth,
-            max_shift=self.max_shift,
-            max_accuracy_loss=self.max_accuracy_loss,
-            group_sizes=self._sizes(),
-            random_state=self.random_state,
-        )
+        result = attack(ask, values, signed=plan.signed, **settings)
         assert isinstance(result, Reconstruction)
         return result
 
     def _salvage(
-        self, transcript: Transcript, reduction: Reduction, prior: FloatArray | None, reason: str
+        self,
+        transcript: Transcript,
+        plan: Plan,
+        reduction: Reduction,
+        prior: FloatArray | None,
+        reason: str,
     ) -> Reconstruction:
         """Decode what was answered before the oracle stopped."""
         n = reduction.reach.size
@@ -471,7 +526,8 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         if queries is None or not len(queries):
             scores = np.full(n, 0.5) if prior is None else prior
             return Reconstruction(scores, np.zeros(n, dtype=bool), transcript.answers, 0, messages=(message,))
-        return self._decode(reduction.to_values(queries), transcript.answers, prior).with_message(message)
+        values = reduction.to_values(queries)
+        return self._decode(plan, values, transcript.answers, prior).with_message(message)
 
     def _keep(
         self, found: Reconstruction, reduction: Reduction, prior: FloatArray | None, values: FloatArray | None

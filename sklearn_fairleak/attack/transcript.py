@@ -85,6 +85,10 @@ class Transcript:
             self.accuracy_loss = max(self.accuracy_loss, self._right - right)
         return answer
 
+    def rebase(self, base: FloatArray) -> None:
+        """Measure shifts from other base predictions: labels, where the oracle wants labels."""
+        self._base = base
+
     @property
     def n_queries(self) -> int:
         """Number of answers received."""
