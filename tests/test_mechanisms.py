@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn_fairleak.accounting import PrivacyLoss
-from sklearn_fairleak.noise import Noise, SeededNoise
 
+from sklearn_fairleak.accounting import PrivacyLoss
 from sklearn_fairleak.exceptions import NotPrivateWarning
 from sklearn_fairleak.groups import Groups
 from sklearn_fairleak.mechanisms import (
@@ -32,6 +31,7 @@ from sklearn_fairleak.mechanisms.ellipsoid import optimal_ellipsoid
 from sklearn_fairleak.mechanisms.integer_design import IntegerDesign, group_sums
 from sklearn_fairleak.mechanisms.sum_designs import calibrated_scales, candidate_designs, column_norms
 from sklearn_fairleak.metrics import combine_rows, group_means
+from sklearn_fairleak.noise import Noise, SeededNoise
 from sklearn_fairleak.queries import make_queries
 
 

@@ -142,15 +142,13 @@ class AttributeConceal(Mechanism):
             )
         epsilon = float(loss.epsilon) / batch.multiplicity / (2.0 if self.bounds == "truncate" else 1.0)
         betas = [self._beta(query.n_subset, epsilon / query.values.shape[0]) for query in batch.queries]
-        gaps = []
+        gaps, widest = [], []
         for beta, part in zip(betas, query_gaps(batch, groups, advantaged), strict=True):
             m = part.gaps.size
-            if self.calibration == "paper":
-                smooth = paper_smooth_sensitivity(part.n_disadvantaged, part.n_advantaged, m, epsilon)
-                scale = 6.0 * smooth / epsilon
-            else:
-                smooth = float(smooth_sensitivity(part.n_disadvantaged, part.n_advantaged, beta))
-                scale = smooth / cauchy_alpha(epsilon / m, beta)
+            scale = self._scale(part.n_disadvantaged, part.n_advantaged, m, epsilon, beta)
+            # The public worst case: a group of one or two.
+            worst = [self._scale(k, part.n_subset - k, m, epsilon, beta) for k in (1, 2)]
+            widest.append(np.full(m, max(worst)))
             if self.bounds == "truncate":
                 gaps.append(_truncated_cauchy(part.gaps, scale, noise))
             else:
@@ -158,7 +156,7 @@ class AttributeConceal(Mechanism):
         return Release(
             law="cauchy",
             gaps=within_bounds(snap(np.concatenate(gaps)), self.bounds),
-            scale=np.full(batch.n_rows, np.nan),
+            scale=np.concatenate(widest),
             bounds=self.bounds,
         )
 
@@ -175,15 +173,16 @@ class AttributeConceal(Mechanism):
         """Return the expected absolute error of a clipped answer, at a guessed group size."""
         smaller = minority_size(n_samples, minority_share)
         m = n_queries * n_models
-        if self.calibration == "paper":
-            smooth = paper_smooth_sensitivity(smaller, n_samples - smaller, m, epsilon)
-            scale = 6.0 * smooth / epsilon
-        else:
-            beta = self._beta(n_samples, epsilon / m)
-            smooth = float(smooth_sensitivity(smaller, n_samples - smaller, beta))
-            scale = smooth / cauchy_alpha(epsilon / m, beta)
+        beta = self._beta(n_samples, epsilon / m)
+        scale = self._scale(smaller, n_samples - smaller, m, epsilon, beta)
         # The mean of min(|scale Z|, 1) for Cauchy Z.
         return range_limit((scale * log(1.0 + scale**-2) + 2.0 * atan(scale)) / pi)
+
+    def _scale(self, n0: int, n1: int, n_models: int, epsilon: float, beta: float) -> float:
+        """Return the noise scale of each of several gaps at given group sizes."""
+        if self.calibration == "paper":
+            return 6.0 * paper_smooth_sensitivity(n0, n1, n_models, epsilon) / epsilon
+        return float(smooth_sensitivity(n0, n1, beta)) / cauchy_alpha(epsilon / n_models, beta)
 
     def _beta(self, n_subset: int, epsilon: float) -> float:
         """Choose beta for the guessed size of the smaller group: public, never the truth."""

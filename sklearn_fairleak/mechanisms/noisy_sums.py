@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils._param_validation import StrOptions, validate_parameter_constraints
 
-from ..accounting import PrivacyLoss, rho_for
+from ..accounting import PrivacyLoss, rho_for, split
 from ..groups import Groups
 from ..noise import Noise
 from ..queries import FairnessQuery, QueryBatch
@@ -93,7 +93,7 @@ class NoisySums(Mechanism):
             raise ValueError(
                 "noise='gaussian' needs delta > 0, got delta=0. Use noise='laplace' for pure privacy."
             )
-        return PrivacyLoss.zcdp(rho_for(epsilon, delta) / n_queries)
+        return PrivacyLoss.zcdp(split(rho_for(epsilon, delta), 0, n_queries)[0])
 
     def release(
         self,

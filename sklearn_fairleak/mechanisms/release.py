@@ -37,7 +37,7 @@ class Release:
     noise : ndarray of shape (n_rows, 2, n_sources), default=None
         How independent noise of the law enters a group's sum and count in each row.
     scale : ndarray of shape (n_rows,), default=None
-        Noise scale of the gaps; NaN where the scale itself depends on the secret.
+        Noise scale of the gaps; the public worst case where the scale depends on the secret.
     bounds : {"clip", "none", "truncate"}, default="clip"
         What is done with answers outside the possible range.
     """

@@ -77,8 +77,13 @@ class SmoothLaplace(Mechanism):
         require_two_groups(self.name, batch, groups)
         epsilon = float(loss.epsilon) / batch.multiplicity
         delta = float(loss.delta) / batch.multiplicity
-        for query in batch.queries:
-            global_sensitivity(query.n_subset)
+        # Public sizes are checked, and the widest scale known, before the secret is touched.
+        widest = [
+            2.0 * m * float(global_sensitivity(query.n_subset)) / epsilon
+            for query in batch.queries
+            for m in [query.values.shape[0]]
+            for _ in range(m)
+        ]
         gaps = []
         for part in query_gaps(batch, groups, advantaged):
             m = part.gaps.size
@@ -87,7 +92,7 @@ class SmoothLaplace(Mechanism):
         return Release(
             law="laplace",
             gaps=within_bounds(snap(np.concatenate(gaps)), self.bounds),
-            scale=np.full(batch.n_rows, np.nan),
+            scale=np.asarray(widest),
             bounds=self.bounds,
         )
 
