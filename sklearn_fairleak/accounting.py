@@ -177,7 +177,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     --------
     >>> from sklearn_fairleak.accounting import zcdp_epsilon
     >>> round(zcdp_epsilon(0.1, 1e-6), 2)
-    2.28
+    2.14
     """
     if rho <= 0:
         return 0.0

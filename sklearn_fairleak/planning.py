@@ -43,7 +43,7 @@ def plan(
     Examples
     --------
     >>> from sklearn_fairleak.planning import plan
-    >>> plan(1000, n_queries=300).index[1]
+    >>> plan(1000, n_queries=300).index[0]
     'randomized_response'
     """
     import pandas as pd
