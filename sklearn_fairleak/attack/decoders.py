@@ -191,7 +191,7 @@ def solve_l1(
     n_disadvantaged, n_advantaged = sizes
     c = float(gap_scale(*sizes))
     eta = H.sum(axis=1) / n_advantaged - answers
-    options = {} if time_limit is None else {"time_limit": time_limit}
+    options: Any = {} if time_limit is None else {"time_limit": time_limit}
     A = H * c
     if box:
         result = linprog(

@@ -86,6 +86,8 @@ def run(
     n = base.size
     keep = stealth or max_accuracy_loss is not None
     width = min(noise, 1.0 if max_shift is None else max_shift, _STEALTH if stealth else 1.0)
+    # Half a step inside, so that rounding in base + shift never shows as a larger shift.
+    width = max(width - 1e-15, 0.5 * width)
     lowest, highest = base - width, base + width
     rows: list[FloatArray] = []
     answers: list[float] = []

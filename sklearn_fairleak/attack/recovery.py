@@ -21,16 +21,15 @@ from .decoders import (
     solve_l1,
     solve_linear,
 )
+from .enumeration import consistent_attributes, enumerable
 from .reconstruction import Reconstruction
 
-__all__ = ["ENUMERATED", "consistent_attributes", "decode_exact", "likely_sizes", "sizes_from_pairs", "twins"]
+__all__ = ["decode_exact", "likely_sizes", "sizes_from_pairs", "twins"]
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
-#: Up to so many individuals, all memberships are enumerated: the result is exact by exhaustion.
-ENUMERATED = 14
 #: Bits by which the answers must exceed the uncertainty before a verified vector counts as the only one.
 _MARGIN_BITS = 30.0
 #: Sizes, or restarts, that message passing carries along in one matrix product.
@@ -50,6 +49,7 @@ class _Problem:
     tolerance: float
     prior: FloatArray | None
     thorough: bool = True
+    patient: bool = False
 
 
 def decode_exact(
@@ -62,6 +62,8 @@ def decode_exact(
     prior: FloatArray | None = None,
     decoder: str = "auto",
     thorough: bool = True,
+    tolerance: float | None = None,
+    patient: bool = False,
 ) -> Reconstruction:
     """Reconstruct the attributes from exact (or rounded) answers to arbitrary queries.
 
@@ -83,16 +85,21 @@ def decode_exact(
         Solver. ``"auto"`` takes the cheapest that verifies.
     thorough : bool, default=True
         Go on with restarts and the box where message passing does not verify at once.
+    tolerance : float, default=None
+        Largest error of an answer from floating point; that of careful sums by default.
+    patient : bool, default=False
+        Spend a second or two to list every assignment that fits, for up to 34 individuals.
 
     Returns
     -------
     Reconstruction
     """
-    problem = _Problem(H, answers, rounding_tolerance(H, decimals), prior, thorough)
+    largest = rounding_tolerance(H, decimals)
+    if tolerance is not None:
+        largest = tolerance + (0.0 if decimals is None else 0.5 * 10.0**-decimals)
+    problem = _Problem(H, answers, largest, prior, thorough, patient)
     if not signed:
         return _decode_absolute(problem, sizes, decoder)
-    if decoder == "auto" and H.shape[1] <= ENUMERATED:
-        return _enumerate(problem, sizes)
     return _decode_signed(problem, sizes, decoder)
 
 
@@ -102,6 +109,10 @@ def _decode_signed(problem: _Problem, sizes: tuple[int, int] | None, decoder: st
     touched = np.ptp(H, axis=1) > 0
     if not touched.any():
         return _nothing_learned(problem, "every submitted prediction is constant: such answers say nothing")
+    if decoder == "auto":
+        listed = _by_exhaustion(problem, sizes)
+        if listed is not None:
+            return listed
     m, n = H.shape
     linear = None
     if decoder == "linear" or (decoder == "auto" and m + 2 >= n):
@@ -374,43 +385,16 @@ def _information(H: FloatArray, tolerance: float, n_advantaged: int) -> float:
     return float(np.sort(bits)[::-1][:rank].sum() - need)
 
 
-def consistent_attributes(
-    H: FloatArray, answers: FloatArray, tolerance: float, *, sizes: tuple[int, int] | None = None
-) -> BoolArray:
-    """Enumerate every assignment that explains all answers.
-
-    Parameters
-    ----------
-    H : ndarray of shape (n_queries, n_individuals)
-        Submitted predictions, of at most a few dozen thousand assignments (`ENUMERATED`).
-    answers : ndarray of shape (n_queries,)
-        Signed gaps.
-    tolerance : float
-        Largest error of an answer.
-    sizes : tuple of (n_disadvantaged, n_advantaged), default=None
-        Group sizes, where known.
-
-    Returns
-    -------
-    ndarray of bool of shape (n_consistent, n_individuals)
-    """
-    n = H.shape[1]
-    codes = np.arange(1, 2**n - 1)
-    everyone = ((codes[:, None] >> np.arange(n)) & 1).astype(bool)
-    ones = everyone.sum(axis=1)
-    if sizes is not None:
-        everyone, ones = everyone[ones == sizes[1]], ones[ones == sizes[1]]
-    first = everyone @ H.T
-    gaps = first / ones[:, None] - (H.sum(axis=1) - first) / (n - ones)[:, None]
-    return np.asarray(everyone[np.abs(gaps - answers).max(axis=1, initial=0.0) <= tolerance])
-
-
-def _enumerate(problem: _Problem, sizes: tuple[int, int] | None) -> Reconstruction:
+def _by_exhaustion(problem: _Problem, sizes: tuple[int, int] | None) -> Reconstruction | None:
     """Solve a small problem by looking at every assignment: exact posterior, exact certainty."""
     n = problem.H.shape[1]
+    if not enumerable(n, sizes is not None, patient=problem.patient):
+        return None
     if n < 2:
         return _nothing_learned(problem, "one individual alone has no gap")
     fits = consistent_attributes(problem.H, problem.answers, problem.tolerance, sizes=sizes)
+    if fits is None:
+        return None
     if not len(fits):
         return _nothing_learned(problem, "the answers contradict every assignment to two groups", sizes)
     weights = np.ones(len(fits))
@@ -436,10 +420,7 @@ def _decode_absolute(problem: _Problem, sizes: tuple[int, int] | None, decoder: 
     found: Reconstruction | None = None
     options = [sizes] if sizes is None or sizes[0] == sizes[1] else [sizes, sizes[::-1]]
     for option in options:
-        if problem.H.shape[1] <= ENUMERATED and decoder == "auto":
-            attempt = _enumerate(problem, option)
-        else:
-            attempt = _decode_signed(problem, option, decoder)
+        attempt = _decode_signed(problem, option, decoder)
         if found is None or (attempt.verified and not found.verified):
             found = attempt if option is None or option == sizes else attempt.swapped()
         if found.verified:
