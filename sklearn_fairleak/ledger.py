@@ -537,15 +537,20 @@ def exact_budget(epsilon: float | Fraction, delta: float | Fraction) -> tuple[Fr
     ValueError
         If epsilon is not a positive finite number or delta is outside [0, 1).
     """
-    try:
-        limits = Fraction(epsilon), Fraction(delta)
-    except (TypeError, ValueError, OverflowError):
-        limits = Fraction(0), Fraction(0)
-    if isinstance(epsilon, bool | str) or limits[0] <= 0:
+    limits = _exact(epsilon), _exact(delta)
+    if limits[0] is None or limits[0] <= 0:
         raise ValueError(f"epsilon must be a positive finite number, got {epsilon!r}.")
-    if not 0 <= limits[1] < 1:
+    if limits[1] is None or not 0 <= limits[1] < 1:
         raise ValueError(f"delta must be in [0, 1), got {delta!r}.")
-    return limits
+    return limits[0], limits[1]
+
+
+def _exact(number: object) -> Fraction | None:
+    """Return a number as it is, or None for what is no finite number."""
+    try:
+        return None if isinstance(number, bool | str) else Fraction(number)  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _reopen(path: str, epsilon: Fraction, delta: Fraction) -> PrivacyLedger:

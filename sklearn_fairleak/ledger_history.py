@@ -91,9 +91,9 @@ def write_history(
     """
     if format not in ("csv", "json"):
         raise ValueError(f"format must be 'csv' or 'json', got {format!r}.")
-    text = io.StringIO()
+    text = io.StringIO(newline="")
     if format == "csv":
-        writer = csv.writer(text, lineterminator="\n")
+        writer = csv.writer(text)
         writer.writerow(COLUMNS)
         writer.writerows([spreadsheet_cell(row[name]) for name in COLUMNS] for row in rows)
     else:
