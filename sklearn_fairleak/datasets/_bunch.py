@@ -13,7 +13,16 @@ DATA_FOLDER = Path(__file__).parent / "data"
 
 
 def make_bunch(
-    frame: Any, *, target: str, positive: str, sensitive: str, keep_sensitive: bool, description: str
+    frame: Any,
+    *,
+    target: str,
+    negative: str,
+    positive: str,
+    sensitive: str,
+    derived: tuple[str, ...] = (),
+    keep_sensitive: bool,
+    as_frame: bool,
+    description: str,
 ) -> Bunch:
     """Split a table into features, 0/1 target and sensitive feature.
 
@@ -21,23 +30,33 @@ def make_bunch(
     ----------
     frame : DataFrame
         The whole table, with a unique index of ids.
-    target, positive : str
-        Target column and its positive label.
+    target, negative, positive : str
+        Target column and its two labels.
     sensitive : str
         Sensitive column.
+    derived : tuple of str, default=()
+        Columns that the sensitive column is a function of; they go where it goes.
     keep_sensitive : bool
-        Whether the sensitive column stays among the features too.
+        Whether the sensitive column and those it derives from stay among the features too.
+    as_frame : bool
+        pandas objects, or NumPy arrays for ``data``, ``target`` and ``sensitive_features``.
     description : str
         Source, licence and caveats.
+
+    Returns
+    -------
+    Bunch
+        What the loaders of this package return.
     """
-    dropped = [target] if keep_sensitive else [target, sensitive]
-    data = frame.drop(columns=dropped)
-    negative = next(label for label in sorted(frame[target].unique()) if label != positive)
+    data = frame.drop(columns=[target] if keep_sensitive else [target, sensitive, *derived])
+    labels = (frame[target] == positive).astype("int64")
+    groups = frame[sensitive]
     return Bunch(
-        data=data,
-        target=(frame[target] == positive).astype(int),
-        sensitive_features=frame[sensitive],
-        frame=frame,
+        data=data if as_frame else data.to_numpy(dtype=object),
+        target=labels if as_frame else labels.to_numpy(),
+        sensitive_features=groups if as_frame else groups.to_numpy(dtype=object),
+        frame=frame if as_frame else None,
+        ids=frame.index.to_numpy(dtype=object),
         feature_names=data.columns.tolist(),
         target_names=[negative, positive],
         DESCR=description,
