@@ -191,28 +191,21 @@ def solve_l1(
     n_disadvantaged, n_advantaged = sizes
     c = float(gap_scale(*sizes))
     eta = H.sum(axis=1) / n_advantaged - answers
-    options: Any = {} if time_limit is None else {"time_limit": time_limit}
+    program: dict[str, Any] = {"method": method}
+    if time_limit is not None:
+        program["options"] = {"time_limit": time_limit}
     A = H * c
     if box:
-        result = linprog(
-            np.ones(n),
-            A_eq=np.vstack([A, np.ones((1, n))]),
-            b_eq=np.append(eta, float(n_disadvantaged)),
-            bounds=(0, 1),
-            method=method,
-            options=options,
-        )
-        sparse = result.x
+        program |= {
+            "A_eq": np.vstack([A, np.ones((1, n))]),
+            "b_eq": np.append(eta, float(n_disadvantaged)),
+            "bounds": (0, 1),
+        }
+        sparse = linprog(np.ones(n), **program).x
     else:
-        result = linprog(
-            np.ones(2 * n),
-            A_eq=np.hstack([A, -A]),
-            b_eq=eta,
-            bounds=(0, None),
-            method=method,
-            options=options,
-        )
-        sparse = None if result.x is None else result.x[:n] - result.x[n:]
+        program |= {"A_eq": np.hstack([A, -A]), "b_eq": eta, "bounds": (0, None)}
+        halves = linprog(np.ones(2 * n), **program).x
+        sparse = None if halves is None else halves[:n] - halves[n:]
     if sparse is None:
         return np.full(n, 0.5)
     return np.asarray(1.0 - sparse, dtype=np.float64)

@@ -52,7 +52,7 @@ def consistent_attributes(
     >>> import numpy as np
     >>> from sklearn_fairleak.attack.enumeration import consistent_attributes
     >>> H = np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.25]])
-    >>> consistent_attributes(H, np.array([0.5, -0.25]), 1e-12).astype(int)
+    >>> consistent_attributes(H, np.array([0.5, -0.375]), 1e-12).astype(int)
     array([[1, 0, 1]])
     """
     n = H.shape[1]

@@ -36,8 +36,8 @@ _MARGIN_BITS = 30.0
 _BATCH = 40
 #: Spread of the random log odds that restarts of message passing begin from.
 _JITTERS = (0.2, 0.4)
-#: Group sizes, best first, that are tried again where nothing verified.
-_RESTARTED = 3
+#: Group sizes, best first, that are tried again where nothing verified: more of them for small problems.
+_RESTARTED, _RESTARTED_WORK = 3, 200_000
 
 
 @dataclass(frozen=True)
@@ -229,11 +229,14 @@ def _by_relaxation(problem: _Problem, candidates: list[tuple[int, int]], decoder
         candidates = [pair for _, pair in sorted(ranked)]
         if not problem.thorough:
             return _judge(problem, estimate, candidates[0])
-        found = _restart(problem, candidates[:_RESTARTED])
+        candidates = candidates[: max(_RESTARTED, _RESTARTED_WORK // problem.H.size)]
+        found = _restart(problem, candidates)
         if found is not None:
             return found
+    if decoder == "box":
+        candidates = candidates[: max(_RESTARTED, _RESTARTED_WORK // problem.H.size)]
     if decoder in ("auto", "box"):
-        for pair in candidates[:_RESTARTED]:
+        for pair in candidates:
             relaxed = solve_box(problem.H, problem.answers, pair, tolerance=problem.tolerance)
             judged = _judge(problem, relaxed, pair)
             if judged.verified:
