@@ -12,7 +12,7 @@ from .ledger_chain import START, Entry, Head
 from .ledger_charges import ZERO, Charges, Units, all_fit, largest, plus
 from .ledger_sets import IntArray
 
-__all__ = ["Standing"]
+__all__ = ["Standing", "epsilon_of", "exact_budget"]
 
 #: Above this many distinct sums, a bound replaces the conversion of each.
 _MANY_SUMS = 256
@@ -100,3 +100,27 @@ class Standing:
 def epsilon_of(units: Units, delta: Fraction) -> float:
     """Convert a sum in grid units to an epsilon at a delta."""
     return float(PrivacyLoss.from_units(*units).to_epsilon(delta))
+
+
+def exact_budget(epsilon: float | Fraction, delta: float | Fraction) -> tuple[Fraction, Fraction]:
+    """Return a budget as exact numbers.
+
+    Raises
+    ------
+    ValueError
+        If epsilon is not a positive finite number or delta is outside [0, 1).
+    """
+    limits = _exact(epsilon), _exact(delta)
+    if limits[0] is None or limits[0] <= 0:
+        raise ValueError(f"epsilon must be a positive finite number, got {epsilon!r}.")
+    if limits[1] is None or not 0 <= limits[1] < 1:
+        raise ValueError(f"delta must be in [0, 1), got {delta!r}.")
+    return limits[0], limits[1]
+
+
+def _exact(number: object) -> Fraction | None:
+    """Return a number as it is, or None for what is no finite number."""
+    try:
+        return None if isinstance(number, bool | str) else Fraction(number)  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError):
+        return None
