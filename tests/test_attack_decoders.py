@@ -87,7 +87,7 @@ def test_papers_program_and_the_box_recover_enough_perturbed_answers(m):
 
 def test_papers_program_has_the_least_l1_norm():
     # Its value can't exceed that of the truth, which is feasible, and it must satisfy the answers.
-    H, a, answers = perturbed(60, 15, 6, 1)
+    H, _, answers = perturbed(60, 15, 6, 1)
     s = (1.0 - solve_l1(H, answers, (6, 54))) * gap_scale(6, 54)
     assert np.abs(s).sum() <= 6 * gap_scale(6, 54) + 1e-9
     np.testing.assert_allclose(H @ s, H.sum(axis=1) / 54 - answers, atol=1e-7)

@@ -37,7 +37,7 @@ _BATCH = 40
 #: Spread of the random log odds that restarts of message passing begin from.
 _JITTERS = (0.2, 0.4)
 #: Group sizes, best first, that are tried again where nothing verified: more of them for small problems.
-_RESTARTED, _RESTARTED_WORK = 3, 200_000
+_RESTARTED, _RESTARTED_WORK = 4, 400_000
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,11 @@ def _by_relaxation(problem: _Problem, candidates: list[tuple[int, int]], decoder
             if not ranked or errors[best] < min(ranked)[0]:
                 estimate = estimates[:, best].copy()
             ranked.extend(zip(errors, chunk, strict=True))
-        candidates = [pair for _, pair in sorted(ranked)]
+        # Neither order is reliable alone: the likelihood of the answers' variance, and how well they fit.
+        by_fit = [pair for _, pair in sorted(ranked)]
+        candidates = list(
+            dict.fromkeys(pair for both in zip(by_fit, candidates, strict=True) for pair in both)
+        )
         if not problem.thorough:
             return _judge(problem, estimate, candidates[0])
         candidates = candidates[: max(_RESTARTED, _RESTARTED_WORK // problem.H.size)]
