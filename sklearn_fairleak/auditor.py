@@ -13,6 +13,7 @@ import json
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -39,6 +40,8 @@ IntArray = npt.NDArray[np.int64]
 
 #: Above this epsilon an attacker's best guess of one attribute is right 88 % of the time.
 _WEAK_EPSILON = 2.0
+#: Bytes of a large question that are hashed at once.
+_HASHED = 2**24
 
 
 @dataclass(frozen=True)
@@ -589,8 +592,18 @@ class FairnessAuditor:
                 # Each part's length keeps two different questions from reading the same.
                 digest.update(repr(None if array is None else array.shape).encode())
                 if array is not None:
-                    digest.update(np.ascontiguousarray(array).data)
+                    digest.update(_array_digest(np.ascontiguousarray(array)))
         return digest.digest()
+
+
+def _array_digest(array: npt.NDArray[Any]) -> bytes:
+    """Hash an array, a large one in parallel parts of a fixed size."""
+    data = memoryview(array).cast("B")
+    parts = [data[start : start + _HASHED] for start in range(0, len(data), _HASHED)]
+    if len(parts) <= 1:
+        return hashlib.sha256(data).digest()
+    with ThreadPoolExecutor() as pool:
+        return b"".join(pool.map(lambda part: hashlib.sha256(part).digest(), parts))
 
 
 def _warn_not_private(settings: AccountSettings) -> None:

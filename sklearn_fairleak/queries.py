@@ -64,7 +64,11 @@ class FairnessQuery:
     @property
     def is_binary(self) -> bool:
         """Whether every value is 0 or 1 (public)."""
-        return bool(np.all((self.values == 0) | (self.values == 1)))
+        # A glance at the first values settles it for probabilities.
+        for values in (self.values[:1, :1000], self.values):
+            if not bool(np.all((values == 0) | (values == 1))):
+                return False
+        return True
 
     @property
     def total_weight(self) -> float:

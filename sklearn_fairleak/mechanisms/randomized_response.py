@@ -156,7 +156,10 @@ class RandomizedResponse(Mechanism):
 def _noise_factors(values: FloatArray, weights: FloatArray, variance: float) -> FloatArray:
     """Return how two independent errors enter each row's sum and count."""
     squares = weights * weights
-    var_sum = variance * ((values * values) @ squares)
+    # Squares are made a few rows at a time: they need never leave the cache.
+    step = max(1, 2**17 // max(1, values.shape[1]))
+    parts = [values[k : k + step] for k in range(0, values.shape[0], step)]
+    var_sum = variance * np.concatenate([(part * part) @ squares for part in parts])
     shared = variance * (values @ squares)
     count_sd = (variance * float(squares.sum())) ** 0.5
     factors = np.zeros((values.shape[0], 2, 2))
