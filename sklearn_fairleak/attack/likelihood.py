@@ -53,11 +53,12 @@ class Posterior:
 class NoisySystem:
     """Hold centred queries, answers in the same units, the noise and the prior.
 
-    Rows lose their own mean (everyone alike has no gap) and the mean row, the base model, whose
-    share of the answers becomes an unknown level.
+    Rows lose their own mean (everyone alike has no gap) and the mean row, the base model: message
+    passing wants rows that look independent, so the base model's share of the answers is a level of its own.
     """
 
     rows: FloatArray
+    mean_row: FloatArray
     goals: FloatArray
     law: NoiseLaw
     prior: FloatArray
@@ -70,9 +71,11 @@ class NoisySystem:
         n = H.shape[1]
         c = float(gap_scale((1.0 - share) * n, share * n))
         centred = H - H.mean(axis=1, keepdims=True)
+        mean_row = centred.mean(axis=0)
         chance = np.full(n, share) if prior is None else prior
         return cls(
-            centred - centred.mean(axis=0),
+            centred - mean_row,
+            mean_row,
             answers / c,
             law.rescaled(1.0 / c),
             np.clip(chance, 1e-6, 1.0 - 1e-6),
@@ -172,10 +175,11 @@ def posterior_gamp(system: NoisySystem, *, max_iter: int = 60, damping: float = 
     residual = np.zeros(m)
     level = float(np.median(goals - rows @ x)) if m else 0.0
     curvature = 0.0
-    stalled = 0
+    stalled, sharpness = 0, 0.0
     best, best_fit = Posterior(start, level), -np.inf
     if not usable.any():
-        return best
+        _, curvature = _channel(law, goals - level, 1e-9 * law.scale**2)
+        return _with_level(system, best, curvature)
     for step in range(max_iter):
         tau = max(float(power @ variance) / m, 1e-12)
         mean = rows @ x - tau * residual
@@ -197,32 +201,47 @@ def posterior_gamp(system: NoisySystem, *, max_iter: int = 60, damping: float = 
         spread = np.sqrt(float(power @ variance) / m)
         fit = float(law.log_density(goals - level - rows @ x, spread).mean())
         if fit > best_fit + 1e-9:
-            best, best_fit, stalled = Posterior(log_odds, level), fit, 0
+            best, best_fit, stalled, sharpness = Posterior(log_odds, level), fit, 0, curvature
         else:
             stalled += 1
             if stalled > 15:
                 break
-    return best
+    return _with_level(system, best, sharpness)
 
 
-def _gaussian_posterior(
-    system: NoisySystem, variances: FloatArray, level: float
-) -> tuple[FloatArray, FloatArray]:
+def _with_level(system: NoisySystem, posterior: Posterior, curvature: float) -> Posterior:
+    """Add what the level of all answers says about each individual, the others taken as Gaussian.
+
+    It is one observation of ``mean_row @ a``, known up to ``1 / (m * curvature)``: little for most designs,
+    everything where one question is asked again and again.
+    """
+    x = posterior.probabilities
+    uncertain = system.mean_row**2 * x * (1.0 - x)
+    error = 1.0 / (system.goals.size * max(curvature, 1e-300))
+    others = np.maximum(uncertain.sum() - uncertain, 0.0) + error
+    gap = posterior.level - system.mean_row @ x
+    evidence = system.mean_row * (gap + system.mean_row * (x - 0.5)) / others
+    log_odds = np.clip(posterior.log_odds + np.where(np.isfinite(evidence), evidence, 0.0), -35.0, 35.0)
+    return Posterior(log_odds, posterior.level)
+
+
+def _gaussian_posterior(system: NoisySystem, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Posterior mean and variance of membership, taken as Gaussian, for answers of given variances."""
     from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
+    rows = system.rows + system.mean_row
     spread = system.prior * (1.0 - system.prior)
-    weighted = system.rows * spread
-    gram = weighted @ system.rows.T
+    weighted = rows * spread
+    gram = weighted @ rows.T
     gram[np.diag_indices_from(gram)] += variances + 1e-12 * max(float(np.trace(gram)) / gram.shape[0], 1e-300)
     factor = cho_factor(gram, lower=True, check_finite=False)
-    error = system.goals - level - system.rows @ system.prior
+    error = system.goals - rows @ system.prior
     mean = system.prior + weighted.T @ cho_solve(factor, error, check_finite=False)
     half = solve_triangular(factor[0], weighted, lower=True, check_finite=False)
     return mean, np.maximum(spread - np.einsum("ij,ij->j", half, half), 1e-9 * spread)
 
 
-def _from_gaussian(system: NoisySystem, mean: FloatArray, variance: FloatArray, level: float) -> Posterior:
+def _from_gaussian(system: NoisySystem, mean: FloatArray, variance: FloatArray) -> Posterior:
     """Turn a Gaussian posterior into the log odds of a binary attribute seen through the same noise."""
     from scipy.special import logit
 
@@ -231,7 +250,8 @@ def _from_gaussian(system: NoisySystem, mean: FloatArray, variance: FloatArray, 
     seen = np.divide(mean - system.prior, gain, out=np.zeros_like(mean), where=gain > 1e-12)
     # Noise variance of the equivalent single observation is variance / gain.
     evidence = gain * (system.prior + seen - 0.5) / variance
-    return Posterior(np.clip(logit(system.prior) + evidence, -35.0, 35.0), level)
+    log_odds = np.clip(logit(system.prior) + evidence, -35.0, 35.0)
+    return Posterior(log_odds, float(system.mean_row @ Posterior(log_odds, 0.0).probabilities))
 
 
 def posterior_lmmse(system: NoisySystem) -> Posterior:
@@ -241,12 +261,10 @@ def posterior_lmmse(system: NoisySystem) -> Posterior:
     """
     law = system.law
     variance = law.variance if np.isfinite(law.variance) else (1.4826 * law.scale) ** 2
-    bound = float(np.abs(system.rows).sum(axis=1).max(initial=0.0)) / 2.0
-    level = float(np.median(system.goals))
-    clipped = replace(system, goals=np.clip(system.goals, level - bound, level + bound))
-    level = float(np.median(clipped.goals - system.rows @ system.prior))
-    mean, spread = _gaussian_posterior(clipped, np.full(system.goals.size, variance), level)
-    return _from_gaussian(system, mean, spread, level)
+    # No gap passes what the most extreme membership would give; wilder answers are noise.
+    bound = np.abs(system.rows + system.mean_row).sum(axis=1) / 2.0
+    clipped = replace(system, goals=np.clip(system.goals, -bound, bound))
+    return _from_gaussian(system, *_gaussian_posterior(clipped, np.full(system.goals.size, variance)))
 
 
 def posterior_irls(system: NoisySystem, *, max_iter: int = 15) -> Posterior:
@@ -266,17 +284,13 @@ def posterior_irls(system: NoisySystem, *, max_iter: int = 15) -> Posterior:
     P. J. Green, "Iteratively reweighted least squares for maximum likelihood estimation, and some robust
     and resistant alternatives", JRSS B 46 (1984).
     """
-    law = system.law
-    level = float(np.median(system.goals - system.rows @ system.prior))
+    rows = system.rows + system.mean_row
     mean, spread = system.prior, system.prior * (1.0 - system.prior)
     for _ in range(max_iter):
-        error = system.goals - level - system.rows @ mean
-        uncertain = np.einsum("ij,j,ij->i", system.rows, spread, system.rows)
-        variances = _adapted_variances(law, error**2 + uncertain)
-        mean, spread = _gaussian_posterior(system, variances, level)
-        error = system.goals - system.rows @ mean
-        level += 0.5 * float(np.average(error, weights=1.0 / variances) - level)
-    return _from_gaussian(system, mean, spread, level)
+        error = system.goals - rows @ mean
+        uncertain = np.einsum("ij,j,ij->i", rows, spread, rows)
+        mean, spread = _gaussian_posterior(system, _adapted_variances(system.law, error**2 + uncertain))
+    return _from_gaussian(system, mean, spread)
 
 
 def _adapted_variances(law: NoiseLaw, squares: FloatArray) -> FloatArray:

@@ -1,0 +1,203 @@
+"""Noise-aware decoders: against quadrature, closed forms, calibration and the ceiling of privacy."""
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+from sklearn.metrics import roc_auc_score
+
+from sklearn_fairleak.attack import AttributeRevealAttack, NoiseLaw
+from sklearn_fairleak.attack.decoders import predict_gaps
+from sklearn_fairleak.attack.likelihood import (
+    NoisySystem,
+    _channel,
+    decode_noisy,
+    likely_law,
+    posterior_gamp,
+    posterior_irls,
+    posterior_lmmse,
+)
+from sklearn_fairleak.metrics import leakage_score
+
+
+def population(n, n_disadvantaged, m, seed):
+    rng = np.random.default_rng(seed)
+    attributes = np.ones(n, dtype=int)
+    attributes[rng.choice(n, n_disadvantaged, replace=False)] = 0
+    H = rng.integers(0, 2, (m, n)).astype(float)
+    return H, attributes, predict_gaps(H, attributes), rng
+
+
+DENSITIES = {
+    "laplace": lambda x, s: stats.laplace.pdf(x, scale=s),
+    "gaussian": lambda x, s: stats.norm.pdf(x, scale=s),
+    "cauchy": lambda x, s: stats.cauchy.pdf(x, scale=s),
+    "uniform": lambda x, s: stats.uniform.pdf(x, -s, 2 * s),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(DENSITIES))
+@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
+def test_channel_is_the_score_of_the_law_blurred_by_a_gaussian(kind, scale):
+    tau = 0.7
+    errors = np.array([-3.0, -0.4, 0.1, 1.5])
+
+    def log_blurred(error):
+        def integrand(z):
+            return DENSITIES[kind](error - z, scale) * stats.norm.pdf(z, scale=np.sqrt(tau))
+
+        points = sorted({error - scale, error, error + scale})
+        value, _ = integrate.quad(integrand, -12, 12, points=points, limit=400, epsabs=1e-13, epsrel=1e-12)
+        return np.log(value)
+
+    step = 1e-4
+    # The score is in the prediction, so it is minus the derivative in the error.
+    expected = [-(log_blurred(e + step) - log_blurred(e - step)) / (2 * step) for e in errors]
+    g, slope = _channel(NoiseLaw(kind, scale), errors, tau)
+    np.testing.assert_allclose(g, expected, rtol=2e-4, atol=1e-5)
+    ahead, _ = _channel(NoiseLaw(kind, scale), errors + step, tau)
+    behind, _ = _channel(NoiseLaw(kind, scale), errors - step, tau)
+    assert slope == pytest.approx(np.mean(ahead - behind) / (2 * step), rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian", "cauchy", "uniform"])
+def test_samples_follow_the_law(kind):
+    law = NoiseLaw(kind, 0.7)
+    sample = law.sample(20_000, np.random.default_rng(0))
+    frozen = {
+        "laplace": stats.laplace(scale=0.7),
+        "gaussian": stats.norm(scale=0.7),
+        "cauchy": stats.cauchy(scale=0.7),
+        "uniform": stats.uniform(-0.7, 1.4),
+    }[kind]
+    assert stats.kstest(sample, frozen.cdf).pvalue > 1e-3
+    if kind != "cauchy":
+        assert law.variance == pytest.approx(frozen.var())
+
+
+@pytest.mark.parametrize(("kind", "scale"), [("poisson", 1.0), ("laplace", 0.0), ("laplace", np.nan)])
+def test_impossible_laws_are_refused(kind, scale):
+    with pytest.raises(ValueError, match=r"must be"):
+        NoiseLaw(kind, scale)
+
+
+def test_lmmse_of_one_repeated_question_is_the_gaussian_posterior():
+    # Accepting half the people, m times, with Gaussian noise: one observation of the number of them.
+    n, m, sigma = 40, 30, 0.05
+    H = np.zeros((m, n))
+    H[:, :20] = 1.0
+    a = (np.arange(n) % 4 > 0).astype(int)
+    system = NoisySystem.build(H, predict_gaps(H, a), NoiseLaw("gaussian", sigma), 0.75, None)
+    c = 1 / 10 + 1 / 30
+    # x = p + r v (y - r.p) / (r.r v + s^2/m) for r = +-1/2, v = p (1-p), and r.a = 0 in truth.
+    v = 0.75 * 0.25
+    gain = v * 0.25 / (n * 0.25 * v + (sigma / c) ** 2 / m)
+    variance = v * (1 - gain)
+    evidence = gain * (0.75 - 0.5) / variance
+    np.testing.assert_allclose(posterior_lmmse(system).log_odds, np.log(3) + evidence, rtol=1e-6)
+
+
+@pytest.mark.parametrize("decode", [posterior_gamp, posterior_irls, posterior_lmmse])
+@pytest.mark.parametrize("kind", ["laplace", "gaussian", "cauchy", "uniform"])
+def test_decoders_find_everyone_when_there_is_hardly_any_noise(decode, kind):
+    H, a, answers, rng = population(60, 20, 90, 0)
+    law = NoiseLaw(kind, 1e-4)
+    score = decode(NoisySystem.build(H, answers + law.sample(90, rng), law, 40 / 60, None)).probabilities
+    assert roc_auc_score(a, score) == 1.0
+
+
+@pytest.mark.parametrize("decode", [posterior_gamp, posterior_irls, posterior_lmmse])
+def test_posteriors_stay_with_the_prior_when_there_is_only_noise(decode):
+    H, _, answers, rng = population(80, 20, 50, 1)
+    law = NoiseLaw("laplace", 1e4)
+    prior = rng.uniform(0.1, 0.9, 80)
+    system = NoisySystem.build(H, answers + law.sample(50, rng), law, 0.75, prior)
+    np.testing.assert_allclose(decode(system).probabilities, prior, atol=1e-3)
+
+
+@pytest.mark.statistical
+def test_gamp_posteriors_are_calibrated():
+    scores, truth = [], []
+    for seed in range(20):
+        H, a, answers, rng = population(400, 100, 200, seed)
+        law = NoiseLaw("laplace", 0.04)
+        found = decode_noisy(H, answers + law.sample(200, rng), law, sizes=(100, 300), decoder="gamp")
+        scores.append(found.scores)
+        truth.append(a)
+    scores, truth = np.concatenate(scores), np.concatenate(truth)
+    for low in (0.3, 0.5, 0.7, 0.9):
+        inside = (scores >= low) & (scores < low + 0.1)
+        assert inside.sum() > 50
+        spread = np.sqrt(0.25 / inside.sum())
+        assert abs(truth[inside].mean() - scores[inside].mean()) < 4 * spread + 0.02
+
+
+@pytest.mark.parametrize("decode", ["gamp", "irls", "lmmse", "auto"])
+@pytest.mark.parametrize("target", [0, 5])
+def test_repeated_answers_about_one_person_follow_bayes_rule(decode, target):
+    # One target alone is accepted, m times: the answers are 1/8 or -1/4 plus noise.
+    n, m, scale = 12, 40, 0.3
+    a = np.array([0] + [1] * 8 + [0] * 3)
+    H = np.zeros((m, n))
+    H[:, target] = 1.0
+    rng = np.random.default_rng(3)
+    answers = predict_gaps(H, a) + rng.normal(scale=scale, size=m)
+    law = NoiseLaw("gaussian", scale)
+    log_odds = np.log(8 / 4) + np.sum((answers + 1 / 4) ** 2 - (answers - 1 / 8) ** 2) / (2 * scale**2)
+    found = decode_noisy(H, answers, law, sizes=(4, 8), decoder=decode)
+    assert found.scores[target] == pytest.approx(1 / (1 + np.exp(-log_odds)), abs=0.12)
+    assert (found.scores[target] > 0.5) == a[target]
+
+
+def test_randomized_response_is_read_at_its_own_odds():
+    epsilon, n = 1.0, 300
+    law = NoiseLaw("randomized_response", epsilon)
+    p = law.flip_probability
+    rng = np.random.default_rng(0)
+    a = (rng.random(n) < 0.8).astype(int)
+    copy = np.where(rng.random(n) < p, 1 - a, a)
+    H = rng.random((200, n))
+    size = (copy.sum() - p * n) / (1 - 2 * p)
+    inside = (H @ copy - p * H.sum(axis=1)) / (1 - 2 * p)
+    answers = inside / size - (H.sum(axis=1) - inside) / (n - size)
+    found = decode_noisy(H, answers, law)
+    assert found.verified
+    assert found.attributes.tolist() == copy.tolist()
+    q = size / n
+    ones = q * (1 - p) / (q * (1 - p) + (1 - q) * p)
+    np.testing.assert_allclose(found.scores[copy == 1], ones, rtol=1e-9)
+    assert leakage_score(a, found.attributes) < np.exp(epsilon) / (1 + np.exp(epsilon)) + 0.06
+
+
+def test_unknown_noise_is_guessed_to_its_order_of_magnitude():
+    H, a, answers, rng = population(200, 60, 300, 5)
+    law = NoiseLaw("laplace", 0.02)
+    noisy = answers + law.sample(300, rng)
+    guess = likely_law(H, noisy, sizes=(60, 140))
+    assert 0.004 < guess.scale < 0.1
+    attack = AttributeRevealAttack("noisy", group_sizes=(60, 140)).fit(H, noisy)
+    assert attack.leakage(a) > 0.9
+
+
+@pytest.mark.parametrize("auc", [0.7, 0.9])
+def test_prior_knowledge_adds_to_answers(auc):
+    n, m = 300, 60
+    gain = []
+    for seed in range(5):
+        H, a, answers, rng = population(n, 90, m, seed)
+        law = NoiseLaw("gaussian", 0.03)
+        noisy = answers + law.sample(m, rng)
+        distance = np.sqrt(2) * stats.norm.ppf(auc)
+        evidence = rng.normal(size=n) + distance * a
+        odds = 0.7 / 0.3 * np.exp(distance * evidence - distance**2 / 2)
+        prior = odds / (1 + odds)
+        alone = decode_noisy(H, noisy, law, sizes=(90, 210))
+        fused = decode_noisy(H, noisy, law, sizes=(90, 210), prior=prior)
+        assert roc_auc_score(a, fused.scores) > roc_auc_score(a, prior)
+        gain.append(roc_auc_score(a, fused.scores) - roc_auc_score(a, alone.scores))
+    assert np.mean(gain) > 0.02
+
+
+def test_rounded_answers_are_a_uniform_law():
+    H, a, answers, _ = population(200, 40, 160, 7)
+    found = decode_noisy(H, np.round(answers, 2), NoiseLaw.rounded(2), sizes=(40, 160))
+    assert leakage_score(a, found.attributes) > 0.97
