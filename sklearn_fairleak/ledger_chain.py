@@ -116,7 +116,8 @@ def read_head(connection: sqlite3.Connection) -> Head:
     row = connection.execute("SELECT value FROM facts WHERE name = 'head'").fetchone()
     if row is None:
         return START
-    return Head(int.from_bytes(row[0][:8], "big"), bytes(row[0][8:]))
+    noted = row[0] if isinstance(row[0], bytes) else b""
+    return Head(int.from_bytes(noted[:8], "big"), noted[8:])
 
 
 def read_entries(

@@ -163,7 +163,7 @@ class LedgerFile:
         if self._connections:
             return self._connections[0]
         connection = sqlite3.connect(
-            self.path.as_uri() + "?mode=rw",
+            self.path.as_uri() + ("?mode=rw" if os.access(self.path, os.W_OK) else self._read_only()),
             timeout=_PATIENCE,
             isolation_level=None,
             check_same_thread=False,
@@ -171,12 +171,24 @@ class LedgerFile:
         )
         try:
             self._prepare(connection)
+        except UnicodeDecodeError as error:
+            # The names in a damaged schema, in SQLite's complaint about it.
+            connection.close()
+            raise LedgerIntegrityError(
+                f"The ledger {str(self.path)!r} {_EXPLANATIONS['SQLITE_CORRUPT']}."
+            ) from error
         except BaseException:
             connection.close()
             raise
         self._identity = identity
         self._connections.append(connection)
         return connection
+
+    def _read_only(self) -> str:
+        """Return how to open a file that may only be read, such as an archived copy."""
+        log = Path(f"{self.path}-wal")
+        pending = log.exists() and log.stat().st_size > 0
+        return "?mode=ro" if pending else "?mode=ro&immutable=1"
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Check the schema, or make it in an empty file; set durability."""

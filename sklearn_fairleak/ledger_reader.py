@@ -37,8 +37,10 @@ class LedgerReader:
         self._where = f"The ledger {str(file.path)!r}"
         self._standing = Standing()
         with file.transaction() as connection:
-            key = bytes(connection.execute("SELECT value FROM facts WHERE name = 'key'").fetchone()[0])
-            self._key = key
+            row = connection.execute("SELECT value FROM facts WHERE name = 'key'").fetchone()
+            if row is None or not isinstance(row[0], bytes):
+                raise LedgerIntegrityError(f"{self._where} has lost its key. Restore it from a backup.")
+            self._key = key = row[0]
             self._chain_key = keyed(key, b"chain")
             self._question_key = keyed(key, b"question")
             self._sets = MemberSets(keyed(key, b"individuals"), self._where)
@@ -131,6 +133,7 @@ class LedgerReader:
         import pandas as pd
 
         frame = pd.DataFrame(self._rows(), columns=list(COLUMNS))
+        frame["n_individuals"] = frame["n_individuals"].astype("Int64")
         frame["time"] = pd.to_datetime(frame["time"], utc=True, format="ISO8601")
         return frame
 
