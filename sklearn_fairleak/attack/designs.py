@@ -120,28 +120,36 @@ def single_acceptances(n: int, targets: npt.ArrayLike) -> FloatArray:
     return H
 
 
-def _moved(base: FloatArray, max_shift: float | None) -> FloatArray:
-    """Move every prediction as far as allowed, towards the end of [0, 1] that has more room."""
-    room = np.where(base >= 0.5, -base, 1.0 - base)
-    return base + (room if max_shift is None else np.clip(room, -max_shift, max_shift))
+def _moved(base: FloatArray, max_shift: float | None, keep_decisions: bool) -> FloatArray:
+    """Move every prediction as far as allowed, in the direction that has more room."""
+    accepted = base >= 0.5
+    low = np.where(keep_decisions & accepted, 0.5, 0.0)
+    high = np.where(keep_decisions & ~accepted, np.nextafter(0.5, 0.0), 1.0)
+    shift = np.where(base - low >= high - base, low - base, high - base)
+    # A hair less than allowed, so that rounding in base + shift never shows as a larger shift.
+    return base + (shift if max_shift is None else np.clip(shift, 1e-15 - max_shift, max_shift - 1e-15))
 
 
-def double_queries(base: FloatArray, targets: npt.ArrayLike, *, max_shift: float | None = None) -> FloatArray:
+def double_queries(
+    base: FloatArray, targets: npt.ArrayLike, *, max_shift: float | None = None, keep_decisions: bool = False
+) -> FloatArray:
     """Ask for the base model, then for models that differ from it in one target each (Example 2)."""
     index = np.asarray(targets, dtype=np.int64)
     H = np.tile(base, (index.size + 1, 1))
-    H[np.arange(1, index.size + 1), index] = _moved(base, max_shift)[index]
+    H[np.arange(1, index.size + 1), index] = _moved(base, max_shift, keep_decisions)[index]
     return H
 
 
-def linear_design(base: FloatArray, *, max_shift: float | None = None) -> FloatArray:
+def linear_design(
+    base: FloatArray, *, max_shift: float | None = None, keep_decisions: bool = False
+) -> FloatArray:
     """Change one individual per row, for all individuals (the paper's Algorithm 1).
 
     The paper flips a prediction ``h`` to ``1 - h``; a prediction near 1/2 would hardly move by
     that, so it moves to the end of [0, 1] that has more room.
     """
     H = np.tile(base, (base.size, 1))
-    np.fill_diagonal(H, _moved(base, max_shift))
+    np.fill_diagonal(H, _moved(base, max_shift, keep_decisions))
     return H
 
 

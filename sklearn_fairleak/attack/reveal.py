@@ -408,6 +408,17 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         values = reduction.to_values(base)
         n = values.size
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        keep = self.stealth or self.max_accuracy_loss is not None
+        if plan.hard_labels and shift is not None and shift < 1.0:
+            raise ValueError(
+                "hard_labels=True moves predictions by 1: stealth and max_shift cannot be honoured."
+            )
+        flips_one = plan.hard_labels and strategy in ("double", "linear")
+        if flips_one and self.max_accuracy_loss is not None and self.max_accuracy_loss * n < 1.0:
+            raise ValueError(
+                f"strategy={strategy!r} flips one label at a time, which may cost an accuracy of {1 / n:.2g}: "
+                f"more than max_accuracy_loss={self.max_accuracy_loss:.2g}."
+            )
         if strategy == "single":
             if shift is not None or self.max_accuracy_loss is not None:
                 raise ValueError(
@@ -416,9 +427,13 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
                 )
             return designs.single_acceptances(n, self._targets(n))
         if strategy == "double":
-            return designs.double_queries(values, self._targets(n), max_shift=shift)
+            return designs.double_queries(
+                values, self._targets(n), max_shift=shift, keep_decisions=keep and not plan.hard_labels
+            )
         if strategy == "linear":
-            return designs.linear_design(values, max_shift=shift)
+            return designs.linear_design(
+                values, max_shift=shift, keep_decisions=keep and not plan.hard_labels
+            )
         if strategy == "passive":
             if y is None:
                 raise ValueError("strategy='passive' retrains models, which needs X and y.")
@@ -435,7 +450,6 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         if strategy == "noisy" and shift is None and self.max_accuracy_loss is None:
             return designs.random_labels(n, m, rng)
         noise = self.noise if shift is None else min(self.noise, shift)
-        keep = self.stealth or self.max_accuracy_loss is not None
         probe = strategy == "compressed_sensing" and self.group_sizes is None and m > 3
         H = designs.perturbed_models(values, m - 2 * probe, noise, rng, keep_decisions=keep)
         return np.vstack([designs.size_probe(values, noise, keep_decisions=keep), H]) if probe else H
