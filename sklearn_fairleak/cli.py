@@ -172,7 +172,7 @@ def _show_demo(results: dict[str, Any], console: Any) -> None:
         markup=False,
     )
     exact = Table(title="1. Exact answers: who submits these models learns everyone's race")
-    for name in ("attack", "queries", "people right", "furthest prediction from the model"):
+    for name in ("attack", "queries", "people right", "largest shift"):
         exact.add_column(name)
     for row in results["exact"]:
         exact.add_row(
@@ -199,8 +199,9 @@ def _show_demo(results: dict[str, Any], console: Any) -> None:
         )
     console.print(private)
     console.print(
-        "'People right' is balanced accuracy: 50 % is guessing. Errors above the gap itself make an answer "
-        "useless; 'auto' keeps it useful.\n",
+        "'People right' is balanced accuracy: 50 % is guessing. 'Largest shift' is how far a submitted prediction "
+        "is from the model's. 'Error' is the distance to the exact gap, for one question at this epsilon and, as "
+        "a median, for all questions of the attack together; one larger than the gap makes an answer useless.\n",
         markup=False,
     )
 

@@ -59,12 +59,12 @@ def run_demo(
         return float(y_pred[race == 1].mean() - y_pred[race == 0].mean())
 
     attacks = [
-        ("Algorithm 1 (one person a model)", {"strategy": "linear"}),
+        ("Algorithm 1, linear", {"strategy": "linear"}),
         (
-            f"Algorithm 2 (compressed sensing, m = {n_models})",
+            "Algorithm 2, compressed sensing",
             {"strategy": "compressed_sensing", "n_queries": n_models, "decoder": "l1"},
         ),
-        ("positional (people as binary digits)", {"strategy": "positional"}),
+        ("positional, people as digits", {"strategy": "positional"}),
     ]
     scores: dict[str, FloatArray] = {}
     for label, settings in attacks:
@@ -154,7 +154,7 @@ def _attack_private_answers(
     entries: list[dict[str, Any]] = []
     scores = np.full(race.shape, 0.5)
     choices: list[tuple[str, Mechanism | str]] = [
-        ("paper's Attribute-Conceal, as printed", AttributeConceal(calibration="paper")),
+        ("Attribute-Conceal, printed", AttributeConceal(calibration="paper")),
         ("Attribute-Conceal, corrected", AttributeConceal()),
         ("auto", "auto"),
     ]
