@@ -181,14 +181,8 @@ def _show_demo(results: dict[str, Any], console: Any) -> None:
     console.print(exact)
     many = results["exact"][1]["queries"]
     private = Table(title=f"2. Private answers (epsilon = {results['epsilon']:g}): the attack fails")
-    for name in (
-        "mechanism",
-        "used",
-        "|error|, 1 question",
-        f"median |error|, {many} at once",
-        "people right",
-    ):
-        private.add_column(name)
+    for name in ("mechanism", "used", "error of 1", f"of {many}", "people right"):
+        private.add_column(name, no_wrap=True)
     for row in results["private"]:
         private.add_row(
             row["mechanism"],
