@@ -181,12 +181,12 @@ def _show_demo(results: dict[str, Any], console: Any) -> None:
     console.print(exact)
     many = results["exact"][1]["queries"]
     private = Table(title=f"2. Private answers (epsilon = {results['epsilon']:g}): the attack fails")
-    for name in ("mechanism", "used", "error of 1", f"of {many}", "people right"):
-        private.add_column(name, no_wrap=True)
+    for name in ("mechanism", "error of 1", f"error of {many}", "people right"):
+        private.add_column(name)
     for row in results["private"]:
+        chosen = f": {row['chosen']}" if row["mechanism"] == "auto" else ""
         private.add_row(
-            row["mechanism"],
-            row["chosen"],
+            row["mechanism"] + chosen,
             f"{row['error_one']:.4f}",
             f"{row['error_many']:.4f}",
             f"{100 * row['leakage']:.1f} %",
