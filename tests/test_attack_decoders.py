@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sklearn_fairleak.attack.decoders import (
     gap_coefficients,
     gap_scale,
+    largest_entries,
     predict_gaps,
     rounding_tolerance,
     solve_amp,
@@ -97,7 +98,7 @@ def test_message_passing_solves_several_sizes_at_once():
     H, a, answers = perturbed(300, 120, 30, 2)
     x, solved = solve_amp(H, answers, [250, 270, 280], tolerance=rounding_tolerance(H))
     assert solved == 1
-    assert x[:, 1].tolist() == a.tolist()
+    assert largest_entries(x[:, 1], 270).tolist() == a.astype(bool).tolist()
 
 
 def test_message_passing_admits_defeat_with_too_few_answers():

@@ -330,7 +330,7 @@ def solve_amp(
     x : ndarray of shape (n_individuals, n_candidates)
         Posterior probability of being advantaged.
     solved : int or None
-        The candidate whose rounded vector (then stored in `x`) satisfies every answer.
+        The candidate whose vector, rounded to the known sum, satisfies every answer.
 
     References
     ----------
@@ -377,9 +377,7 @@ def solve_amp(
             rounded = np.column_stack([largest_entries(x[:, k], int(sizes[k])) for k in range(sizes.size)])
             error = c * np.abs(centred @ rounded - targets).max(axis=0)
             if error.min() <= 4.0 * tolerance:
-                solved = int(error.argmin())
-                x[:, solved] = rounded[:, solved]
-                return x, solved
+                return x, int(error.argmin())
     return x, None
 
 

@@ -32,6 +32,8 @@ IntArray = npt.NDArray[np.int64]
 
 #: Bits by which the answers must exceed the uncertainty before a verified vector counts as the only one.
 _MARGIN_BITS = 30.0
+#: Multiplications that looking for individuals fixed by linear algebra may cost.
+_LINEAR_WORK = 10_000_000_000
 #: Sizes, or restarts, that message passing carries along in one matrix product.
 _BATCH = 40
 #: Spread of the random log odds that restarts of message passing begin from.
@@ -125,10 +127,10 @@ def _decode_signed(problem: _Problem, sizes: tuple[int, int] | None, decoder: st
     if decoder == "l1":
         return _judge(problem, solve_l1(H, problem.answers, candidates[0]), candidates[0])
     found = _by_relaxation(problem, candidates, decoder)
-    if decoder == "auto" and not found.verified and problem.thorough:
+    if decoder == "auto" and not found.determined.all() and m * m * n < _LINEAR_WORK:
         linear = linear or _by_linear(problem)
         scores = np.where(linear.determined, linear.scores, found.scores)
-        found = replace(found, scores=scores, determined=linear.determined)
+        found = replace(found, scores=scores, determined=found.determined | linear.determined)
     return found if sizes is not None or found.verified else replace(found, group_sizes=None)
 
 
@@ -246,7 +248,9 @@ def _by_relaxation(problem: _Problem, candidates: list[tuple[int, int]], decoder
             if judged.verified:
                 return judged
             estimate = relaxed if decoder == "box" else estimate
-    return _judge(problem, estimate, candidates[0])
+    found = _judge(problem, estimate, candidates[0])
+    # Soft estimates of a small group rarely pass 1/2; balanced accuracy is best at their mean.
+    return found if found.verified else replace(found, threshold=float(found.scores.mean()))
 
 
 def _pass_messages(
@@ -297,7 +301,7 @@ def _judge(problem: _Problem, relaxed: FloatArray, sizes: tuple[int, int]) -> Re
     rounded = largest_entries(relaxed, sizes[1])
     n = relaxed.size
     if 0 < sizes[1] < n and _agrees(problem, rounded):
-        scores, certain, messages = _certainty(problem, rounded)
+        scores, certain, messages = _certainty(problem, rounded, relaxed)
         return _result(problem, scores, certain, sizes, True, messages)
     return _result(
         problem,
@@ -315,7 +319,9 @@ def _agrees(problem: _Problem, advantaged: BoolArray) -> bool:
     return bool(error.max(initial=0.0) <= problem.tolerance)
 
 
-def _certainty(problem: _Problem, advantaged: BoolArray) -> tuple[FloatArray, BoolArray, tuple[str, ...]]:
+def _certainty(
+    problem: _Problem, advantaged: BoolArray, relaxed: FloatArray
+) -> tuple[FloatArray, BoolArray, tuple[str, ...]]:
     """Say who is determined by a verified vector: not those who could change places with a twin."""
     n = advantaged.size
     scores = advantaged.astype(np.float64)
@@ -337,7 +343,8 @@ def _certainty(problem: _Problem, advantaged: BoolArray) -> tuple[FloatArray, Bo
         )
     if _information(problem.H, problem.tolerance, int(advantaged.sum())) < _MARGIN_BITS:
         certain[:] = False
-        messages.append("the answers are too few to exclude other assignments; scores are one that fits")
+        scores = np.clip(relaxed, 0.0, 1.0)
+        messages.append("the answers are too few to exclude other assignments")
     return scores, certain, tuple(messages)
 
 
