@@ -117,7 +117,8 @@ class PrivacyLedger(LedgerReader):
             if self._catch_up(connection).head == START:
                 facts = {"epsilon": str(budget[0]), "delta": str(budget[1]), "schema": SCHEMA_VERSION}
                 self._write(connection, Entry(1, "ledger", query=_json(facts)))
-        self._budget = self._read().budget(None)
+        with self._now() as standing:
+            self._budget = standing.budget(None)
 
     def bind(self, fingerprint: bytes, n_individuals: int) -> None:
         """Tie the ledger to one data set; the first call decides.
@@ -139,17 +140,16 @@ class PrivacyLedger(LedgerReader):
         if n_individuals < 1:
             raise ValueError(f"n_individuals must be at least 1, got {n_individuals}.")
         mark = keyed(self._key, b"fingerprint", fingerprint).hex()
-        standing = self._read()
-        if standing.fingerprint is None:
+        if not self.n_individuals:
             with self._file.transaction(write=True) as connection:
-                standing = self._catch_up(connection)
-                if standing.fingerprint is None:
+                if self._catch_up(connection).fingerprint is None:
                     facts = {"fingerprint": mark, "n_individuals": int(n_individuals)}
                     self._write(connection, self._next("bind", query=_json(facts)))
-            standing = self._read()
-        if (standing.fingerprint, standing.n_individuals) != (mark, n_individuals):
+        with self._now() as standing:
+            bound = standing.fingerprint, standing.n_individuals
+        if bound != (mark, n_individuals):
             raise LedgerIntegrityError(
-                f"{self._where} belongs to another data set (of {standing.n_individuals} "
+                f"{self._where} belongs to another data set (of {bound[1]} "
                 f"individuals; this one has {n_individuals}): other ids, other groups or another order. Give every "
                 "data set a ledger of its own."
             )
@@ -235,8 +235,12 @@ class PrivacyLedger(LedgerReader):
         ValueError
             If the arguments are malformed or the ledger is not bound to a data set.
         """
+        if not isinstance(digest, bytes) or not digest:
+            raise ValueError(f"digest must be bytes, as digest() returns them, got {type(digest).__name__}.")
         asked, units = _json(query), loss.units()
-        n = self._standing.n_individuals or self._read().n_individuals
+        if min(units) < 0:
+            raise ValueError("loss must not be negative.")
+        n = self._n_individuals or self.n_individuals
         if not n:
             raise ValueError(
                 "The ledger is not bound to a data set; call bind(fingerprint, n_individuals) first."
@@ -267,8 +271,8 @@ class PrivacyLedger(LedgerReader):
                 seal(connection, self._chain_key, standing.head, entry, answer)
             else:
                 append(connection, self._chain_key, standing.head, entry)
-        if members is not None and mark is not None:
-            self._sets.remember(mark, members)
+            if members is not None and mark is not None:
+                self._sets.remember(mark, members)
         if refusal is not None:
             raise PrivacyBudgetExceeded(refusal)
         return dict(json.loads(answer)), False

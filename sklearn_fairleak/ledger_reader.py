@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import numpy.typing as npt
 from .accounting import PrivacyLoss
 from .exceptions import LedgerIntegrityError
 from .ledger_chain import START, keyed, read_entries
-from .ledger_charges import Charges, largest
+from .ledger_charges import largest
 from .ledger_file import LedgerFile
 from .ledger_history import COLUMNS, describe, write_history
 from .ledger_sets import MemberSets
@@ -36,6 +38,7 @@ class LedgerReader:
         self._file = file
         self._where = f"The ledger {str(file.path)!r}"
         self._standing = Standing()
+        self._n_individuals = 0
         with file.transaction() as connection:
             row = connection.execute("SELECT value FROM facts WHERE name = 'key'").fetchone()
             if row is None or not isinstance(row[0], bytes):
@@ -65,7 +68,8 @@ class LedgerReader:
     @property
     def n_individuals(self) -> int:
         """Number of individuals; 0 before :meth:`bind`."""
-        return self._read().n_individuals
+        with self._now() as standing:
+            return standing.n_individuals
 
     @property
     def n_answers(self) -> int:
@@ -91,7 +95,9 @@ class LedgerReader:
         PrivacyLoss
             An upper bound where no single individual has the largest of every component.
         """
-        return PrivacyLoss.from_units(*largest(self._charges(account).present()))
+        with self._now() as standing:
+            standing.budget(account)
+            return PrivacyLoss.from_units(*largest(standing.paid_in(account).present()))
 
     def spent_per_individual(self, account: int | None = None) -> npt.NDArray[np.float64]:
         """Return every individual's epsilon at the ledger's delta.
@@ -102,8 +108,9 @@ class LedgerReader:
         -------
         ndarray of shape (n_individuals,)
         """
-        charges, delta = self._charges(account), self._standing.budget(account)[1]
-        return charges.per_individual([epsilon_of(paid, delta) for paid in charges.classes()])
+        with self._now() as standing:
+            charges, delta = standing.paid_in(account), standing.budget(account)[1]
+            return charges.per_individual([epsilon_of(paid, delta) for paid in charges.classes()])
 
     def remaining(self, account: int | None = None) -> float:
         """Return the epsilon left for the individual who has paid most.
@@ -118,7 +125,8 @@ class LedgerReader:
         float
             Never negative.
         """
-        return self._read().remaining(account)
+        with self._now() as standing:
+            return standing.remaining(account)
 
     def history(self) -> Any:
         """Return every entry of the ledger.
@@ -163,7 +171,8 @@ class LedgerReader:
         str
             64 hexadecimal digits.
         """
-        return self._read().head.hash.hex()
+        with self._now() as standing:
+            return standing.head.hash.hex()
 
     def verify(self, head: str | None = None) -> None:
         """Check that no entry, answer or set was edited, deleted, inserted or moved.
@@ -201,22 +210,17 @@ class LedgerReader:
                 f"{self._where}: no entry has the head {head!r}: entries that were there are gone, or were rewritten."
             )
 
-    def _read(self) -> Standing:
-        """Return what the file says now."""
+    @contextlib.contextmanager
+    def _now(self) -> Iterator[Standing]:
+        """Lend what the file says now; other threads change it afterwards."""
         with self._file.transaction() as connection:
-            return self._catch_up(connection)
+            yield self._catch_up(connection)
 
     def _count(self, condition: str, *values: Any) -> int:
         """Count entries."""
         with self._file.transaction() as connection:
             found = connection.execute(f"SELECT COUNT(*) FROM entries WHERE {condition}", values)
             return int(found.fetchone()[0])
-
-    def _charges(self, account: int | None) -> Charges:
-        """Return what individuals have paid, in one account or in all."""
-        standing = self._read()
-        standing.budget(account)
-        return standing.paid_in(account)
 
     def _rows(self) -> list[dict[str, Any]]:
         """Return one public row per entry."""
@@ -238,15 +242,12 @@ class LedgerReader:
 
     def _catch_up(self, connection: sqlite3.Connection) -> Standing:
         """Read, check and count the entries that this process has not seen."""
-        standing = self._standing
-        found = list(read_entries(connection, self._chain_key, standing.head, self._where))
-        if found:
-            # Interrupted half-way, sums would be wrong: then everything is read again.
-            self._standing = Standing()
-            standing.follow(
-                [entry for entry, _ in found],
-                found[-1][1],
-                lambda mark, n_individuals: self._sets.load(connection, mark, n_individuals),
-            )
-            self._standing = standing
+        # Interrupted half-way, sums would be wrong: then everything is read again.
+        standing, self._standing = self._standing, Standing()
+        standing.follow(
+            read_entries(connection, self._chain_key, standing.head, self._where),
+            lambda mark, n_individuals: self._sets.load(connection, mark, n_individuals),
+        )
+        self._standing = standing
+        self._n_individuals = standing.n_individuals
         return standing

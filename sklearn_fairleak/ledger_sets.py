@@ -34,7 +34,6 @@ class MemberSets:
         self._key = key
         self._where = where
         self._decoded: dict[bytes, IntArray] = {}
-        self._stored: set[bytes] = set()
 
     def mark(self, members: IntArray, n_individuals: int) -> tuple[bytes, bytes]:
         """Return a set's keyed digest and its bitmap."""

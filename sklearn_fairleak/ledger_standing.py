@@ -31,10 +31,12 @@ class Standing:
     budgets: dict[int, tuple[Fraction, Fraction]] = field(default_factory=dict)
     charges: dict[int | None, Charges] = field(default_factory=dict)
 
-    def follow(self, entries: Iterable[Entry], head: Head, load: Callable[[bytes, int], IntArray]) -> None:
+    def follow(self, entries: Iterable[tuple[Entry, Head]], load: Callable[[bytes, int], IntArray]) -> None:
         """Take in the next entries; charges of the same set are added up first."""
         sums: dict[tuple[int | None, bytes | None], Units] = {}
-        for entry in entries:
+        head = self.head
+        for entry, at in entries:
+            head = at
             if entry.kind == "answer":
                 for owner in (entry.account, None):
                     place = owner, entry.individuals
@@ -72,7 +74,7 @@ class Standing:
         """Return the epsilon left for the individual who has paid most."""
         epsilon, delta = self.budget(account)
         paid = set(self.paid_in(account).present()) or {ZERO}
-        if not any(units[2] for units in paid):
+        if not delta:
             return float(max(Fraction(0), epsilon - PrivacyLoss.from_units(*largest(paid)).epsilon))
         sums = paid if len(paid) <= _MANY_SUMS else {largest(paid)}
         return max(0.0, float(epsilon) - max(epsilon_of(units, delta) for units in sums))

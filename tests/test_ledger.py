@@ -753,3 +753,114 @@ class TestFork:
         )
         assert answer == {"status": 0}
         assert ledger.spent().epsilon == Fraction(1, 4)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    limits=st.tuples(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12)),
+    asked=st.lists(
+        st.tuples(
+            st.sampled_from([0, 1]),
+            st.integers(0, 9),
+            st.one_of(st.none(), st.sets(st.integers(0, 7), min_size=1)),
+            st.integers(0, 4),
+            st.sampled_from(["same", "other handle", "reopen", "failing"]),
+        ),
+        max_size=25,
+    ),
+)
+def test_ledger_equals_a_plain_model(tmp_path_factory, limits, asked):
+    """Answers, refusals, replays and sums agree with exact sums kept in a list per individual."""
+    path, unit = tmp_path_factory.mktemp("model") / "l.db", Fraction(1, 16)
+    ledger = make_ledger(path, epsilon=limits[0] * unit, n=8)
+    other = PrivacyLedger(path, epsilon=None)
+    accounts = [ledger.open_account(str(k), limit * unit, 0) for k, limit in enumerate(limits[1:])]
+    paid, answers, refused = {None: [0] * 8, 0: [0] * 8, 1: [0] * 8}, {}, 0
+    for step, (account, question, people, loss, how) in enumerate(asked):
+        if how == "reopen":
+            ledger.close()
+            ledger = PrivacyLedger(path, epsilon=None)
+        handle = other if how == "other handle" else ledger
+        members = sorted(people) if people is not None else list(range(8))
+
+        def release(how=how, step=step):
+            if how == "failing":
+                raise ZeroDivisionError
+            return {"step": step}
+
+        arguments = {
+            "account": accounts[account],
+            "digest": bytes([question]),
+            "individuals": None if people is None else np.array(members),
+            "loss": PrivacyLoss.pure(loss * unit),
+            "query": {},
+            "release": release,
+        }
+        fits = all(
+            paid[owner][person] + loss <= limits[index]
+            for owner, index in ((None, 0), (account, account + 1))
+            for person in members
+        )
+        if question in answers:
+            assert handle.charge(**arguments) == ({"step": answers[question]}, True)
+        elif not fits:
+            with pytest.raises(PrivacyBudgetExceeded):
+                handle.charge(**arguments)
+            refused += 1
+        elif how == "failing":
+            with pytest.raises(ZeroDivisionError):
+                handle.charge(**arguments)
+        else:
+            assert handle.charge(**arguments) == ({"step": step}, False)
+            answers[question] = step
+            for owner in (None, account):
+                for person in members:
+                    paid[owner][person] += loss
+    for handle in (ledger, other):
+        for owner, number in ((None, None), (0, accounts[0]), (1, accounts[1])):
+            assert handle.spent_per_individual(number).tolist() == [
+                sixteenths / 16 for sixteenths in paid[owner]
+            ]
+            limit = limits[0 if owner is None else owner + 1]
+            assert handle.remaining(number) == (limit - max(paid[owner])) / 16
+        assert (handle.n_answers, handle.n_refused()) == (len(answers), refused)
+        handle.verify()
+        handle.close()
+
+
+def test_threads_see_whole_states():
+    """Readers never see an answer that is half counted."""
+    ledger = make_ledger(epsilon=4.0)
+    account = ledger.open_account("s", 4, 0)
+    halves = np.arange(N // 2), np.arange(N // 2, N)
+    stop, odd = threading.Event(), []
+
+    def read():
+        while not stop.is_set():
+            spent = ledger.spent_per_individual()
+            if len(set(spent[: N // 2])) > 1 or len(set(spent[N // 2 :])) > 1:
+                odd.append(spent)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for k in range(150):
+        ask(ledger, account, str(k), halves[k % 2], PrivacyLoss.pure(Fraction(1, 64)))
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert not odd
+    assert ledger.spent().epsilon == Fraction(75, 64)
+
+
+def test_negative_loss_and_odd_digests_are_refused():
+    ledger = make_ledger()
+    account = ledger.open_account("s", 1, 0)
+    with pytest.raises(ValueError, match="must not be negative"):
+        ask(ledger, account, "q", loss=PrivacyLoss(Fraction(-1)))
+    for digest in ("text", b"", None):
+        with pytest.raises(ValueError, match="digest must be bytes"):
+            ledger.charge(
+                account=account, digest=digest, individuals=None, loss=QUARTER, query={}, release=dict
+            )
+    assert ledger.n_answers == 0
