@@ -13,7 +13,6 @@ import json
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -40,7 +39,7 @@ IntArray = npt.NDArray[np.int64]
 
 #: Above this epsilon an attacker's best guess of one attribute is right 88 % of the time.
 _WEAK_EPSILON = 2.0
-#: Bytes of a large question that are hashed at once.
+#: Larger matrices are told apart by secret random projections instead of a hash.
 _HASHED = 2**24
 
 
@@ -567,6 +566,19 @@ class FairnessAuditor:
             return SecureNoise()
         return SeededNoise(settings.random_state, question)
 
+    def _fingerprint(self, array: npt.NDArray[Any]) -> bytes:
+        """Return bytes that tell a question's array from others.
+
+        A large matrix is known by its products with a few random columns that only the
+        ledger's key tells: nobody can make two questions that look alike, and a product is
+        many times faster than a hash. A mistake could only replay an answer already given.
+        """
+        if array.ndim < 2 or array.size < _HASHED:
+            return hashlib.sha256(np.ascontiguousarray(array).data).digest()
+        key = np.frombuffer(self.ledger.digest(b"projections")[:16], dtype=np.uint64)
+        columns = np.random.Generator(np.random.Philox(key=key)).random((array.shape[1], 4))
+        return np.ascontiguousarray(array @ columns).tobytes()
+
     def _question(
         self,
         mechanism: Mechanism,
@@ -592,18 +604,8 @@ class FairnessAuditor:
                 # Each part's length keeps two different questions from reading the same.
                 digest.update(repr(None if array is None else array.shape).encode())
                 if array is not None:
-                    digest.update(_array_digest(np.ascontiguousarray(array)))
+                    digest.update(self._fingerprint(array))
         return digest.digest()
-
-
-def _array_digest(array: npt.NDArray[Any]) -> bytes:
-    """Hash an array, a large one in parallel parts of a fixed size."""
-    data = memoryview(array).cast("B")
-    parts = [data[start : start + _HASHED] for start in range(0, len(data), _HASHED)]
-    if len(parts) <= 1:
-        return hashlib.sha256(data).digest()
-    with ThreadPoolExecutor() as pool:
-        return b"".join(pool.map(lambda part: hashlib.sha256(part).digest(), parts))
 
 
 def _warn_not_private(settings: AccountSettings) -> None:

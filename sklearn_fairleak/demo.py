@@ -58,7 +58,7 @@ def run_demo(
     def oracle(y_pred: FloatArray) -> float:
         return float(y_pred[race == 1].mean() - y_pred[race == 0].mean())
 
-    attacks = [
+    attacks: list[tuple[str, dict[str, Any]]] = [
         ("Algorithm 1, linear", {"strategy": "linear"}),
         (
             "Algorithm 2, compressed sensing",

@@ -144,7 +144,7 @@ class LeakageCurveDisplay(_Display):
             clone(attack).set_params(n_queries=m).run(oracle, X, y).leakage(sensitive_features)
             for m in n_queries
         ]
-        return cls(n_queries, {name or attack.strategy: values}).plot(ax)  # type: ignore[no-any-return]
+        return cls(n_queries, {name or attack.strategy: values}).plot(ax)
 
     @classmethod
     def from_results(
@@ -169,7 +169,7 @@ class LeakageCurveDisplay(_Display):
         """
         table = results.pivot_table(index=x, columns="attack", values="leakage")
         curves = {str(name): table[name].to_numpy() for name in table.columns}
-        return cls(table.index.to_numpy(), curves, x_name=x_name or x).plot(ax)  # type: ignore[no-any-return]
+        return cls(table.index.to_numpy(), curves, x_name=x_name or x).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         """Draw one curve an attack, and the line of guessing."""
@@ -234,7 +234,7 @@ class PrivacyUtilityDisplay(_Display):
                 mechanism.error_scale(n_samples, n_queries, e, delta, minority_share=minority_share)
                 for e in epsilon
             ]
-        return cls(epsilon, curves).plot(ax)  # type: ignore[no-any-return]
+        return cls(epsilon, curves).plot(ax)
 
     @classmethod
     def from_results(cls, results: Any, *, ax: Any = None) -> PrivacyUtilityDisplay:
@@ -253,7 +253,7 @@ class PrivacyUtilityDisplay(_Display):
         """
         table = results.pivot_table(index="epsilon", columns="mechanism", values="error")
         curves = {str(name): table[name].to_numpy() for name in table.columns}
-        return cls(table.index.to_numpy(), curves).plot(ax)  # type: ignore[no-any-return]
+        return cls(table.index.to_numpy(), curves).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         """Draw one curve a mechanism, on two logarithmic axes."""
@@ -300,7 +300,7 @@ class ReconstructionDisplay(_Display):
         -------
         ReconstructionDisplay
         """
-        return cls(attack.scores_, sensitive_features).plot(ax)  # type: ignore[no-any-return]
+        return cls(attack.scores_, sensitive_features).plot(ax)
 
     @classmethod
     def from_predictions(
@@ -319,7 +319,7 @@ class ReconstructionDisplay(_Display):
         -------
         ReconstructionDisplay
         """
-        return cls(scores, sensitive_features).plot(ax)  # type: ignore[no-any-return]
+        return cls(scores, sensitive_features).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         """Draw one mark a person, ordered by true group."""
@@ -368,7 +368,7 @@ class LedgerDisplay(_Display):
         """
         history = ledger.history()
         answers = history.loc[history["kind"] == "answer", "epsilon"].fillna(0.0)
-        return cls(ledger.epsilon, answers, ledger.spent_per_individual()).plot(ax)  # type: ignore[no-any-return]
+        return cls(ledger.epsilon, answers, ledger.spent_per_individual()).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         """Draw the share of individuals who have paid at least so much, below the budget."""
@@ -439,7 +439,7 @@ class GroupMetricDisplay(_Display):
         if metric is not None:
             values, limits = values[metric], limits[metric]
         pairs = np.array([tuple(limit) for limit in np.ravel(limits)])
-        return cls(list(values.index), values, pairs, metric=metric or "value").plot(ax)  # type: ignore[no-any-return]
+        return cls(list(values.index), values, pairs, metric=metric or "value").plot(ax)
 
     def _draw(self, ax: Any) -> None:
         """Draw one mark a group, with its interval."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .labels import as_column, indicator
+from .row_blocks import largest_and_smallest
 
 __all__ = ["METRICS", "FairnessQuery", "QueryBatch", "canonical_metric", "make_queries"]
 
@@ -65,10 +66,8 @@ class FairnessQuery:
     def is_binary(self) -> bool:
         """Whether every value is 0 or 1 (public)."""
         # A glance at the first values settles it for probabilities.
-        for values in (self.values[:1, :1000], self.values):
-            if not bool(np.all((values == 0) | (values == 1))):
-                return False
-        return True
+        parts = (self.values[:1, :1000], self.values)
+        return all(bool(np.all((values == 0) | (values == 1))) for values in parts)
 
     @property
     def total_weight(self) -> float:
@@ -342,7 +341,7 @@ def _predictions(
         return (clipped - low) / (high - low)
     if numeric and pos_label is None:
         values = np.ascontiguousarray(matrix, dtype=np.float64)
-        low, high = float(values.min()), float(values.max())
+        high, low = largest_and_smallest(values)
         in_range = low >= 0.0 and high <= 1.0
         if in_range and not needs_labels:
             return values

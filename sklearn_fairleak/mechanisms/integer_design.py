@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..queries import FairnessQuery
+from ..row_blocks import largest_and_smallest, map_row_blocks
 
 __all__ = ["IntegerDesign", "group_sums"]
 
@@ -23,8 +24,6 @@ _FINEST_GRID_BITS = 20
 _EXACT_BITS = 53
 #: Bits by which designs scale values up when they centre them.
 _HEADROOM_BITS = 10
-#: Elements handled at once, so that temporary arrays stay in the cache.
-_CHUNK = 2**17
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +91,12 @@ class IntegerDesign:
 def _rounded(values: FloatArray, grid: int) -> FloatArray:
     """Round to whole multiples of 1/grid, a few rows at a time."""
     out = np.empty_like(values)
-    step = max(1, _CHUNK // max(1, values.shape[1]))
-    for start in range(0, values.shape[0], step):
-        part = out[start : start + step]
-        np.multiply(values[start : start + step], float(grid), out=part)
-        np.rint(part, out=part)
+
+    def quantise(rows: FloatArray, where: slice) -> None:
+        np.multiply(rows, float(grid), out=out[where])
+        np.rint(out[where], out=out[where])
+
+    map_row_blocks(quantise, values)
     return out
 
 
@@ -119,7 +119,8 @@ def group_sums(rows: FloatArray, members: npt.NDArray[np.bool_]) -> IntArray:
     OverflowError
         If the largest possible sum is not below 2^53 (decided from public rows only).
     """
-    largest = max(float(rows.max(initial=0.0)), -float(rows.min(initial=0.0)))
+    high, low = largest_and_smallest(np.atleast_2d(rows))
+    largest = max(high, -low)
     if largest * rows.shape[-1] >= 2.0**_EXACT_BITS:
         raise OverflowError(
             f"Sums of {rows.shape[-1]} whole numbers up to {largest:g} may exceed 2^53 and lose exactness."

@@ -223,14 +223,14 @@ class _LaplaceReader:
             spread = design.spread
             wanted = [spread[0] * CENTRE_GRID * grid, spread[1] * grid, spread[2] * grid]
         self.scales = calibrated_scales(norms, wanted, epsilon)
-        b = [float(scale) for scale in self.scales]
-        n_models, n_sources = integers.n_models, len(b)
+        reach = [float(scale) for scale in self.scales]
+        n_models, n_sources = integers.n_models, len(reach)
         self.noise = np.zeros((n_models, 2, n_sources))
-        self.noise[:, 0, 0] = b[0] / CENTRE_GRID
-        self.noise[:, 0, 1] = c / CENTRE_GRID * b[1]
-        self.noise[:, 1, 1] = b[1]
+        self.noise[:, 0, 0] = reach[0] / CENTRE_GRID
+        self.noise[:, 0, 1] = c / CENTRE_GRID * reach[1]
+        self.noise[:, 1, 1] = reach[1]
         if n_sources == 3:
-            self.noise[:, 0, 2] = b[2] * (1 - 1 / n_models) ** 0.5
+            self.noise[:, 0, 2] = reach[2] * (1 - 1 / n_models) ** 0.5
         self.noise *= unit
 
     def parts(self, members: npt.NDArray[np.bool_]) -> list[IntArray]:
@@ -252,7 +252,7 @@ class _LaplaceReader:
         ]
         unit, m, c = self.integers.unit, self.integers.n_models, self.design.centres
         if self.design.kind == "pair":
-            return noisy[0][:1] * unit, noisy[0].sum(keepdims=True) * unit
+            return np.asarray(noisy[0][:1] * unit), np.asarray(noisy[0].sum(keepdims=True) * unit)
         values = (noisy[0] + c * noisy[1]) / CENTRE_GRID
         if self.base is not None:
             # Residuals from the mean model add up to nothing: what they add up to is noise.
@@ -304,8 +304,6 @@ class _GaussianReader:
 
 
 def _centred_norm(values: FloatArray, weight_row: FloatArray, centres: IntArray) -> int:
-    """Bound the column sums of |1024 value - centre * weight| over all columns, row by row."""
-    total = np.zeros(values.shape[1])
-    for row, centre in zip(values, np.broadcast_to(centres, values.shape[:1]), strict=True):
-        total += np.abs(CENTRE_GRID * row - float(centre) * weight_row)
-    return column_norms(total[None], squared=False)
+    """Bound the column sums of |1024 value - centre * weight| over all columns."""
+    spread = np.broadcast_to(centres, values.shape[:1]).astype(np.float64)
+    return column_norms(values, squared=False, centres=spread, weights=weight_row)

@@ -13,6 +13,7 @@ from ..accounting import PrivacyLoss, split
 from ..groups import Groups
 from ..noise import Noise, flip_probability
 from ..queries import QueryBatch
+from ..row_blocks import map_row_blocks
 from .base import Mechanism, minority_size, range_limit
 from .release import Release
 from .sum_designs import TYPICAL_GAP
@@ -156,10 +157,9 @@ class RandomizedResponse(Mechanism):
 def _noise_factors(values: FloatArray, weights: FloatArray, variance: float) -> FloatArray:
     """Return how two independent errors enter each row's sum and count."""
     squares = weights * weights
-    # Squares are made a few rows at a time: they need never leave the cache.
-    step = max(1, 2**17 // max(1, values.shape[1]))
-    parts = [values[k : k + step] for k in range(0, values.shape[0], step)]
-    var_sum = variance * np.concatenate([(part * part) @ squares for part in parts])
+    # einsum rather than a product: block-wise threads and those of BLAS would fight.
+    sums = map_row_blocks(lambda rows, where: np.einsum("ij,ij,j->i", rows, rows, squares), values)
+    var_sum = variance * np.concatenate(sums)
     shared = variance * (values @ squares)
     count_sd = (variance * float(squares.sum())) ** 0.5
     factors = np.zeros((values.shape[0], 2, 2))

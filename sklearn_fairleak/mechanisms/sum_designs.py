@@ -13,6 +13,7 @@ from math import ceil, sqrt
 import numpy as np
 import numpy.typing as npt
 
+from ..row_blocks import map_row_blocks
 from .ellipsoid import optimal_ellipsoid
 from .integer_design import IntegerDesign
 
@@ -172,17 +173,30 @@ def calibrated_scales(norms: list[int], scales: list[float], epsilon: Fraction) 
     return exact
 
 
-def column_norms(rows: FloatArray, *, squared: bool) -> int:
+def column_norms(
+    rows: FloatArray,
+    *,
+    squared: bool,
+    centres: FloatArray | None = None,
+    weights: FloatArray | None = None,
+) -> int:
     """Return the largest column sum of absolute values (or squares), rounded up to an integer.
+
+    With ``centres`` the rows are 1024 times themselves minus centre times ``weights``.
 
     Sums of whole numbers below 2^53 are exact; larger ones are inflated by more than
     floating point can lose.
     """
+
+    def size(part: FloatArray, where: slice) -> FloatArray:
+        if centres is not None:
+            part = CENTRE_GRID * part - centres[where, None] * weights
+        return np.asarray((part * part if squared else np.abs(part)).sum(axis=0))
+
+    # Whole numbers: the order in which blocks are added does not matter.
     total = np.zeros(rows.shape[1])
-    step = max(1, 2**17 // max(1, rows.shape[1]))
-    for start in range(0, rows.shape[0], step):
-        part = rows[start : start + step]
-        total += (part * part if squared else np.abs(part)).sum(axis=0)
+    for sizes in map_row_blocks(size, rows):
+        total += sizes
     largest = float(total.max())
     if largest >= _EXACT:
         largest *= 1.0 + (rows.shape[0] + 2) * 2.0**-50
