@@ -106,9 +106,9 @@ def _laplace_designs(
         middle = float(means.mean())
         for share in np.linspace(0.0, 1.0, 6):
             centres = _on_grid(np.array([0.5 + share * (middle - 0.5)]))
-            c = float(centres[0]) / CENTRE_GRID
-            norm = float(np.abs(base - c * weights).max())
-            distance = (middle - c) ** 2 + TYPICAL_GAP**2
+            middle_c = float(centres[0]) / CENTRE_GRID
+            norm = float(np.abs(base - middle_c * weights).max())
+            distance = (middle - middle_c) ** 2 + TYPICAL_GAP**2
             importance = (1.0, distance, 1.0 - 1.0 / n_models)
             scales = least_scales((norm, 1.0, residual), importance, epsilon)
             variance = 2.0 * sum(k * b * b for k, b in zip(importance, scales, strict=True))
@@ -189,7 +189,7 @@ def column_norms(
     """
 
     def size(part: FloatArray, where: slice) -> FloatArray:
-        if centres is not None:
+        if centres is not None and weights is not None:
             part = CENTRE_GRID * part - centres[where, None] * weights
         return np.asarray((part * part if squared else np.abs(part)).sum(axis=0))
 
