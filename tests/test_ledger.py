@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import json
@@ -27,6 +28,9 @@ from sklearn_fairleak.ledger import PrivacyLedger
 from sklearn_fairleak.ledger_charges import Charges
 from sklearn_fairleak.ledger_history import spreadsheet_cell
 
+# Newer Pythons warn of forks with threads; that these work is what is tested.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
 N = 40
 QUARTER = PrivacyLoss.pure(Fraction(1, 4))
 
@@ -50,9 +54,13 @@ def ask(ledger, account, name, individuals=None, loss=QUARTER, answer=None):
 
 
 def edit(path, statement, *values):
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(statement, values)
-    connection.close()
+
+
+def count_rows(path, table):
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
 
 
 class TestBudget:
@@ -334,15 +342,7 @@ class TestArguments:
         account = ledger.open_account("s", 1, 0)
         ask(ledger, account, "q", np.arange(N, dtype=np.int32))
         assert ledger.history()["n_individuals"].iloc[-1] == N
-        assert edit_count(ledger.path, "sets") == 0
-
-
-def edit_count(path, table):
-    connection = sqlite3.connect(path)
-    try:
-        return connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
-    finally:
-        connection.close()
+        assert count_rows(ledger.path, "sets") == 0
 
 
 class TestFile:
@@ -656,7 +656,7 @@ def run_sharing(tmp_path, method, epsilon, times):
     assert ledger.spent().epsilon == Fraction(min(asked, room), 2**12)
     assert ledger.spent_per_individual().tolist() == [min(asked, room) / 2**12] * N
     assert (ledger.n_answers, ledger.n_refused()) == (answered, 2 * asked - answered)
-    assert edit_count(path, "sets") == 2
+    assert count_rows(path, "sets") == 2
     ledger.verify()
 
 

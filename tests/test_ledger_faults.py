@@ -26,6 +26,9 @@ from sklearn_fairleak.exceptions import LedgerIntegrityError, PrivacyBudgetExcee
 from sklearn_fairleak.ledger import PrivacyLedger
 from sklearn_fairleak.ledger_charges import Charges
 
+# Newer Pythons warn of forks with threads; that these work is what is tested.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
 N = 100
 PART = PrivacyLoss.pure(Fraction(1, 64))
 QUESTIONS = 3

@@ -28,6 +28,9 @@ from sklearn_fairleak.exceptions import LedgerIntegrityError, PrivacyBudgetExcee
 from sklearn_fairleak.handshake import dial
 from sklearn_fairleak.transport import Client, serve
 
+# Newer Pythons warn of forks with threads; that these work is what is tested.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
 KEY = b"a key of some length"
 
 
@@ -371,7 +374,7 @@ class TestServerGone:
         stop = time.monotonic() + 10
         while threading.active_count() > before and time.monotonic() < stop:
             time.sleep(0.01)
-        assert threading.active_count() == before
+        assert threading.active_count() <= before
         for client in clients:
             client.close()
 
