@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import sklearn_fairleak
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "sklearn_fairleak"
 author = "The sklearn_fairleak developers"
@@ -15,18 +20,26 @@ extensions = [
     "sphinx.ext.mathjax",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
+    "filled_pages",
 ]
 root_doc = "index"
-exclude_patterns = ["_build", "examples", "benchmarks/results", "**/README.rst"]
+templates_path = ["_templates"]
+exclude_patterns = ["_templates", "_ext", "_build", "examples", "benchmarks/results", "**/README.rst"]
 default_role = "literal"
 highlight_language = "python"
 
 # Every reference must lead somewhere; types of other projects have no page here.
 nitpicky = True
 nitpick_ignore_regex = [
-    (r"py:.*", r"(numpy|np|pandas|pd|scipy|sklearn|fairlearn|matplotlib|narwhals|typing|fractions|pathlib)\..*"),
+    (
+        r"py:.*",
+        r"(numpy|np|pandas|pd|scipy|sklearn|fairlearn|matplotlib|narwhals|typing|fractions|pathlib)\..*",
+    ),
     (r"py:class", r"(default|optional|array-like|ndarray|callable|DataFrame|Series|Bunch|Fraction|Path)"),
 ]
+
+# Short names in docstrings of modules whose objects are documented under the package's name.
+nitpick_ignore = [("py:class", "AccountSettings"), ("py:data", "UNIT"), ("py:data", "MECHANISMS")]
 
 autosummary_generate = True
 autodoc_typehints = "none"
@@ -39,6 +52,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"plot_",
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,
     "min_reported_time": 5,
     "abort_on_example_error": True,
     "remove_config_comments": True,
