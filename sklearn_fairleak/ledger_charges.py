@@ -45,18 +45,23 @@ class Charges:
             self._paid = [plus(paid, loss) for paid in self._paid]
             return
         inside = self._count(members)
+        charged = np.flatnonzero(inside).tolist()
+        if all(inside[number] == self._sizes[number] for number in charged):
+            for number in charged:
+                self._paid[number] = plus(self._paid[number], loss)
+            return
+        numbers = {paid: number for number, paid in enumerate(self._paid)}
         moved = np.arange(len(self._paid), dtype=np.int32)
-        for number in np.flatnonzero(inside).tolist():
+        for number in charged:
             paid, size = plus(self._paid[number], loss), int(inside[number])
-            if size == self._sizes[number]:
-                self._paid[number] = paid
-            else:
-                moved[number] = len(self._paid)
+            target = numbers.setdefault(paid, len(self._paid))
+            if target == len(self._paid):
                 self._paid.append(paid)
-                self._sizes.append(size)
-                self._sizes[number] -= size
-        if len(self._paid) > len(moved):
-            self._class_of[members] = moved[self._class_of[members]]
+                self._sizes.append(0)
+            moved[number] = target
+            self._sizes[number] -= size
+            self._sizes[target] += size
+        self._class_of[members] = moved[self._class_of[members]]
         if len(self._paid) > self._merge_at:
             self._merge()
 
