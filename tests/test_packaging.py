@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import json
+import platform
 import re
 import subprocess
 import sys
@@ -10,6 +13,7 @@ from importlib.metadata import entry_points, metadata, requires
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import sklearn_fairleak
@@ -107,3 +111,47 @@ def test_ci_takes_its_commands_from_the_readme():
         assert f"readme_command {marker}" in script
     assert '-m "not statistical"' in readme
     assert "-m statistical" in readme
+
+
+def test_benchmarks_are_found_by_name():
+    listed = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--list"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split()
+    modules = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if not path.stem.startswith("_")}
+    assert set(listed) == modules
+
+
+def test_unknown_benchmark_is_refused():
+    result = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "nothing"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert "unknown benchmark 'nothing'; there are: accuracy" in result.stderr
+
+
+def test_benchmark_results_tell_versions_and_no_place(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    runner = import_module("benchmarks.__main__")
+    rows = [{"n": np.int64(3), "error": np.float64(0.5)}, {"n": 4, "peer": None}]
+    runner.write(tmp_path / "new", "some", rows, seconds=1.26, quick=True)
+    document = json.loads((tmp_path / "new" / "some.json").read_text(encoding="utf-8"))
+    assert document["rows"] == [{"n": 3, "error": 0.5}, {"n": 4, "peer": None}]
+    assert document["environment"]["sklearn_fairleak"] == sklearn_fairleak.__version__
+    text = json.dumps(document["environment"])
+    for place in (platform.node(), getpass.getuser(), str(Path.home()), sys.prefix):
+        assert f'"{place}"' not in text
+        assert len(place) < 6 or place not in text
+    assert (tmp_path / "new" / "some.csv").read_text(encoding="utf-8") == "n,error,peer\n3,0.5,\n4,,\n"
+
+
+def test_failing_benchmark_sets_the_exit_code_and_spares_the_others(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT)
+    runner = import_module("benchmarks.__main__")
+    package = import_module("benchmarks")
+    (tmp_path / "good_one.py").write_text("def main(quick=False):\n    return [{'quick': quick}]\n")
+    (tmp_path / "bad_one.py").write_text("def main(quick=False):\n    return []\n")
+    monkeypatch.setattr(package, "__path__", [str(tmp_path)])
+    assert runner.main(["--quick", "--out", str(tmp_path / "out")]) == 1
+    assert [path.name for path in sorted((tmp_path / "out").iterdir())] == ["good_one.csv", "good_one.json"]
+    assert "failed: bad_one" in capsys.readouterr().out
+    assert runner.main(["good_one", "--quick"]) == 0
