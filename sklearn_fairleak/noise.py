@@ -148,6 +148,61 @@ class Noise(ABC):
             step = 1 + self._below(n_categories - 1, values.size)
         return np.asarray(np.where(flipped, (values + step) % n_categories, values), dtype=np.int64)
 
+    def bernoulli_exp(self, gamma: Fraction) -> bool:
+        """Return True with probability exp(-gamma), exactly.
+
+        Parameters
+        ----------
+        gamma : Fraction
+            Not negative.
+
+        Returns
+        -------
+        bool
+
+        Examples
+        --------
+        >>> from fractions import Fraction
+        >>> from sklearn_fairleak.noise import SecureNoise
+        >>> SecureNoise().bernoulli_exp(Fraction(0)), SecureNoise().bernoulli_exp(Fraction(10**9))
+        (True, False)
+        """
+        if gamma < 0:
+            raise ValueError(f"gamma must not be negative, got {gamma}.")
+        step = Fraction(32)
+        while gamma > step:
+            # exp(-gamma) is a product, and its first factor nearly always settles it.
+            if not self._decide(int(self.words(1)[0]), step):
+                return False
+            gamma -= step
+        return gamma == 0 or self._decide(int(self.words(1)[0]), gamma)
+
+    def discrete_exponential(self, scale: Fraction) -> int:
+        r"""Sample a non-negative integer with :math:`P(x) \propto e^{-x/scale}`.
+
+        Parameters
+        ----------
+        scale : Fraction
+            Positive, below 2^56.
+
+        Returns
+        -------
+        int
+        """
+        while True:
+            draws = self.discrete_laplace(scale, 8)
+            kept = draws[draws >= 0]
+            if kept.size:
+                return int(kept[0])
+
+    def permutation(self, size: int) -> IntArray:
+        """Return the numbers 0 … size-1 in an order that is uniform among all."""
+        order = np.arange(size, dtype=np.int64)
+        for last in range(size - 1, 0, -1):
+            other = int(self._below(last + 1, 1)[0])
+            order[last], order[other] = order[other], order[last]
+        return order
+
     def exponential(self, size: int) -> FloatArray:
         """Sample standard exponential variates in floating point, for reference mechanisms."""
         return np.asarray(-np.log(self._open_unit(size)))
