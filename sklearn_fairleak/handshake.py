@@ -172,6 +172,8 @@ def plain_address(address: Any) -> Address:
     if isinstance(address, bytes):
         address = os.fsdecode(address)
     if isinstance(address, str) and address:
+        if not hasattr(socket, "AF_UNIX"):
+            raise ValueError(f"this system has no socket files; give (host, port) instead of {address!r}.")
         if len(os.fsencode(address)) > _LONGEST_PATH:
             raise ValueError(
                 f"the path of a socket file may have {_LONGEST_PATH} bytes, {address!r} is longer."

@@ -59,6 +59,9 @@ class PrivacyLedger(LedgerReader):
     one, and a copy put back in place of the file is consistent too: note :meth:`head`
     elsewhere from time to time and give it to :meth:`verify`.
 
+    Keep the file on a local disk. While it is in use, and after a crash, its newest entries
+    are in a file beside it (``-wal``): copy or move both, or close the ledger first.
+
     A named ledger is pickled as its path and budget; a temporary one is not pickled at all.
     ``copy`` and ``sklearn.clone`` return the same ledger: a budget cannot be doubled.
 

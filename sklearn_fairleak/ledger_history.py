@@ -8,6 +8,7 @@ import json
 import os
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,9 @@ def describe(
     for entry in entries:
         facts = entry.facts()
         asked = entry.kind in ("answer", "refusal")
-        epsilon, delta, rho, _ = (float(units * UNIT) for units in entry.loss)
+        epsilon, delta, rho = (float(units * UNIT) if asked else None for units in entry.loss[:3])
         if entry.kind in ("ledger", "account"):
-            epsilon, delta = (float(_fraction(facts[name])) for name in ("epsilon", "delta"))
+            epsilon, delta = (float(Fraction(facts[name])) for name in ("epsilon", "delta"))
         rows.append(
             {
                 "entry": entry.number,
@@ -118,13 +119,6 @@ def spreadsheet_cell(value: Any) -> Any:
         return value
     start = unicodedata.normalize("NFKC", value).lstrip(" \x00\ufeff")[:1]
     return "'" + value if start and start in "=+-@\t\r\n|%" else value
-
-
-def _fraction(text: str) -> Any:
-    """Read an exact budget."""
-    from fractions import Fraction
-
-    return Fraction(text)
 
 
 def _text(value: Any) -> str | None:

@@ -141,6 +141,8 @@ class LedgerReader:
         import pandas as pd
 
         frame = pd.DataFrame(self._rows(), columns=list(COLUMNS))
+        numbers = ["epsilon", "delta", "rho"]
+        frame[numbers] = frame[numbers].astype("float64")
         frame["n_individuals"] = frame["n_individuals"].astype("Int64")
         frame["time"] = pd.to_datetime(frame["time"], utc=True, format="ISO8601")
         return frame

@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 #: Largest message by default.
 MAX_BYTES = 4 * 2**30
 
-_MAX_HEADER_BYTES = 256 * 2**20
+_MAX_HEADER_BYTES = 64 * 2**20
 _MAX_ARRAYS = 64
 _MAX_DIMENSIONS = 4
 

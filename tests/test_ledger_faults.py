@@ -226,6 +226,30 @@ class TestFullDisk:
         assert ledger.spent() == PART
         assert ask(ledger, account, "large", answer="x" * 10**6)[1] is False
 
+    @pytest.mark.parametrize("pages", range(0, 12, 2))
+    def test_full_at_different_steps(self, tmp_path, pages):
+        ledger = open_ledger(tmp_path / "l.db")
+        account = ledger.open_account("s", 1, 0)
+        connection = ledger._file._connections[0]
+        count = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {count + pages}")
+        rng, answered = np.random.default_rng(pages), []
+
+        def ask_until_full():
+            for k in range(200):
+                asked = np.flatnonzero(rng.random(N) < 0.5)
+                ask(ledger, account, str(k), asked, answer="x" * int(rng.integers(3000)))
+                answered.append(asked)
+
+        with pytest.raises(LedgerIntegrityError, match="the disk is full"):
+            ask_until_full()
+        ledger.verify()
+        expected = np.zeros(N)
+        for asked in answered:
+            expected[asked] += 1 / 64
+        np.testing.assert_array_equal(ledger.spent_per_individual(), expected)
+        assert ledger.n_answers == len(answered)
+
     @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mount"), reason="needs to mount a small disk")
     def test_small_disk(self, tmp_path):
         disk = tmp_path / "disk"
