@@ -38,6 +38,8 @@ _LINEAR_WORK = 10_000_000_000
 _BATCH = 40
 #: Spread of the random log odds that restarts of message passing begin from.
 _JITTERS = (0.2, 0.4)
+#: Numbers that all restarts together may carry, and that all iterations of the box may touch.
+_RESTART_WORK, _BOX_WORK = 20_000_000, 8_000_000_000
 #: Group sizes, best first, that are tried again where nothing verified: more of them for small problems.
 _RESTARTED, _RESTARTED_WORK = 4, 400_000
 
@@ -243,7 +245,8 @@ def _by_relaxation(problem: _Problem, candidates: list[tuple[int, int]], decoder
         candidates = candidates[: max(_RESTARTED, _RESTARTED_WORK // problem.H.size)]
     if decoder in ("auto", "box"):
         for pair in candidates:
-            relaxed = solve_box(problem.H, problem.answers, pair, tolerance=problem.tolerance)
+            steps = max(100, min(3000, _BOX_WORK // problem.H.size))
+            relaxed = solve_box(problem.H, problem.answers, pair, tolerance=problem.tolerance, max_iter=steps)
             judged = _judge(problem, relaxed, pair)
             if judged.verified:
                 return judged
@@ -278,11 +281,12 @@ def _restart(problem: _Problem, sizes: list[tuple[int, int]]) -> Reconstruction 
 
     rng = np.random.default_rng(problem.H.shape[0])
     n = problem.H.shape[1]
+    copies = max(1, min(_BATCH // 2, _RESTART_WORK // problem.H.size))
     for pair in sizes:
         chance = np.full(n, pair[1] / n) if problem.prior is None else problem.prior
         centre = logit(np.clip(chance, 1e-6, 1.0 - 1e-6))[:, None]
         for jitter in _JITTERS:
-            prior = expit(centre + jitter * rng.standard_normal((n, _BATCH // 2)))
+            prior = expit(centre + jitter * rng.standard_normal((n, copies)))
             found, _ = _pass_messages(problem, [pair] * prior.shape[1], prior, damping=0.1)
             if found is not None:
                 return found
