@@ -119,8 +119,19 @@ def check_after_crash(path, returned, before=0):
 
 
 @pytest.fixture
-def template(tmp_path):
-    path = tmp_path / "template" / "l.db"
+def memory_path(tmp_path):
+    """A folder in memory where there is one: kills do not depend on the disk, and syncing is free there."""
+    shared = Path("/dev/shm")
+    if not os.access(shared, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=shared) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def template(memory_path):
+    path = memory_path / "template" / "l.db"
     path.parent.mkdir()
     ledger = open_ledger(path)
     ask(ledger, ledger.open_account("earlier", 1, 0), "earlier")
@@ -145,17 +156,17 @@ def kill_at_lines(tmp_path, template, step, start=1):
     raise AssertionError("the child never got through")
 
 
-def test_killed_at_some_lines(tmp_path, template):
-    assert kill_at_lines(tmp_path, template, step=23, start=7) > 20
+def test_killed_at_some_lines(memory_path, template):
+    assert kill_at_lines(memory_path, template, step=23, start=7) > 20
 
 
-def test_killed_while_the_file_is_made(tmp_path):
-    assert kill_at_lines(tmp_path, None, step=37) > 10
+def test_killed_while_the_file_is_made(memory_path):
+    assert kill_at_lines(memory_path, None, step=37) > 10
 
 
 @pytest.mark.statistical
-def test_killed_at_hundreds_of_lines(tmp_path, template):
-    kills = kill_at_lines(tmp_path, template, step=2) + kill_at_lines(tmp_path, None, step=8)
+def test_killed_at_hundreds_of_lines(memory_path, template):
+    kills = kill_at_lines(memory_path, template, step=2) + kill_at_lines(memory_path, None, step=8)
     assert kills >= 500
 
 
@@ -202,13 +213,13 @@ def killed_at_random_times(tmp_path, times, seed):
     return len(returned_in_all)
 
 
-def test_killed_at_random_times(tmp_path):
-    killed_at_random_times(tmp_path, 12, seed=0)
+def test_killed_at_random_times(memory_path):
+    killed_at_random_times(memory_path, 12, seed=0)
 
 
 @pytest.mark.statistical
-def test_killed_at_random_times_often(tmp_path):
-    assert killed_at_random_times(tmp_path, 200, seed=1) > 200
+def test_killed_at_random_times_often(memory_path):
+    assert killed_at_random_times(memory_path, 200, seed=1) > 200
 
 
 class TestFullDisk:
@@ -408,12 +419,12 @@ class TestForeignFiles:
         with pytest.raises(LedgerIntegrityError, match="is corrupt"):
             open_ledger(template)
 
-    def test_flipped_bits_never_change_a_budget_unseen(self, tmp_path, template):
-        flip_bits(tmp_path, template, times=150, seed=2)
+    def test_flipped_bits_never_change_a_budget_unseen(self, memory_path, template):
+        flip_bits(memory_path, template, times=150, seed=2)
 
     @pytest.mark.statistical
-    def test_many_flipped_bits_never_change_a_budget_unseen(self, tmp_path, template):
-        flip_bits(tmp_path, template, times=3000, seed=3)
+    def test_many_flipped_bits_never_change_a_budget_unseen(self, memory_path, template):
+        flip_bits(memory_path, template, times=3000, seed=3)
 
 
 def flip_bits(tmp_path, template, times, seed):
@@ -477,10 +488,10 @@ class TestLockedAndMoved:
         with pytest.raises(LedgerIntegrityError, match=r"cannot be found.*No answer was given"):
             ask(ledger, 1, "q")
 
-    def test_replaced_under_an_open_ledger(self, template, tmp_path):
-        shutil.copy(template, tmp_path / "older.db")
+    def test_replaced_under_an_open_ledger(self, template):
+        older = shutil.copy(template, template.parent / "older.db")
         ledger = open_ledger(template)
-        os.replace(tmp_path / "older.db", template)
+        os.replace(older, template)
         with pytest.raises(LedgerIntegrityError, match=r"was replaced by another file.*No answer was given"):
             ask(ledger, 1, "q")
 
