@@ -10,9 +10,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -22,6 +23,7 @@ import numpy.typing as npt
 
 from .accounting import PrivacyLoss
 from .answers import PrivateAnswers
+from .choices import Choice, FirstWithin, GapWatch, PrivateChoice, excesses
 from .exceptions import NotPrivateWarning
 from .groups import encode_groups
 from .individuals import Individuals, RowIds, find_row_ids, fingerprint_rows
@@ -336,6 +338,161 @@ class FairnessAuditor:
             If the answer would cost an individual more than was agreed.
         """
         settings = self._accounts[account]
+        batch, positions = self._batch(settings, y_pred, y_true, rows, sample_weight)
+        return self._answer(account, settings, batch, positions)
+
+    def choose(
+        self,
+        settings: AccountSettings,
+        choice: Choice,
+        y_pred: Any,
+        y_true: Any = None,
+        *,
+        rows: RowIds | None = None,
+        sample_weight: Any = None,
+    ) -> PrivateChoice:
+        """Make one private choice among models, or replay the recorded one.
+
+        Parameters
+        ----------
+        settings : AccountSettings
+            What the choice is about: ``metric``, ``pos_label``, ``bounds``, ``loss``,
+            ``random_state``. The cost is the choice's own.
+        choice : Choice
+            How to choose; see :mod:`sklearn_fairleak.choices`.
+        y_pred, y_true, rows, sample_weight
+            As in :meth:`ask`.
+
+        Returns
+        -------
+        PrivateChoice
+
+        Raises
+        ------
+        ValueError, UnknownIndividuals, PrivacyBudgetExceeded
+            As in :meth:`ask`.
+        """
+        check_budget(settings.epsilon, 0.0)
+        settings = self._seeded(settings)
+        batch, positions = self._batch(settings, y_pred, y_true, rows, sample_weight)
+        question = self._digest((*choice.terms(), settings.random_state), batch, positions)
+        groups = self._groups.at(positions)
+        plain, replayed = self._charge_choice(
+            settings,
+            choice,
+            batch,
+            positions,
+            question,
+            lambda: choice.release(batch, groups, self._noise(settings, question)),
+        )
+        return _chosen(plain, settings, choice, batch, replayed)
+
+    def watch(
+        self,
+        settings: AccountSettings,
+        choice: FirstWithin,
+        *,
+        rows: RowIds | None = None,
+        y_true: Any = None,
+        sample_weight: Any = None,
+    ) -> Callable[[Any], PrivateChoice]:
+        """Open a stream of tests that ends with the first pass; charged with its first model.
+
+        Parameters
+        ----------
+        settings, choice, rows, y_true, sample_weight
+            As in :meth:`choose`.
+
+        Returns
+        -------
+        callable
+            Takes the predictions of one model, shape (n_samples,), and tests them.
+        """
+        check_budget(settings.epsilon, 0.0)
+        if choice.ratio or not self.is_pair:
+            raise ValueError("A stream of tests is for gaps between two groups without a missing status.")
+        settings = self._seeded(settings)
+        nonce = os.urandom(16)
+        state: list[GapWatch] = []
+        limit = choice.max_gap
+
+        def test(y_pred: Any) -> PrivateChoice:
+            batch, positions = self._batch(settings, y_pred, y_true, rows, sample_weight)
+            if not state:
+                self._charge_choice(settings, choice, batch, positions, nonce, dict)
+                state.append(GapWatch(choice.epsilon, self._noise(settings, nonce)))
+            (excess,) = excesses(batch, self._groups.at(positions), limit / Fraction(batch.scale))
+            passed = {"passed": [state[0].passes(excess)]}
+            return _chosen(passed, settings, choice, batch, False)
+
+        return test
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether there are two groups and no missing status (public)."""
+        return self._groups.n_groups == 2 and self._groups.n_statuses == 2
+
+    def select_least_biased(self, Y_pred: Any, y_true: Any = None, **settings: Any) -> PrivateChoice:
+        """Choose the least biased of several models; see :func:`.select_least_biased`."""
+        from .selection import select_least_biased
+
+        return select_least_biased(Y_pred, y_true, auditor=self, **settings)
+
+    def passes_threshold(
+        self, y_pred: Any, max_gap: float, y_true: Any = None, **settings: Any
+    ) -> PrivateChoice:
+        """Say whether a model's gap is within a limit; see :func:`.passes_threshold`."""
+        from .selection import passes_threshold
+
+        return passes_threshold(y_pred, max_gap, y_true, auditor=self, **settings)
+
+    def first_within(self, Y_pred: Any, max_gap: float, y_true: Any = None, **settings: Any) -> PrivateChoice:
+        """Find the first model whose gap is within a limit; see :func:`.first_within`."""
+        from .selection import first_within
+
+        return first_within(Y_pred, max_gap, y_true, auditor=self, **settings)
+
+    def _seeded(self, settings: AccountSettings) -> AccountSettings:
+        """Take over the auditor's own seed, and say loudly that seeds protect nobody."""
+        if self.random_state is not None and settings.random_state is None:
+            settings = replace(settings, random_state=self.random_state)
+        if settings.random_state is not None:
+            _warn_not_private(settings)
+        return settings
+
+    def _charge_choice(
+        self,
+        settings: AccountSettings,
+        choice: Choice,
+        batch: QueryBatch,
+        positions: IntArray | None,
+        question: bytes,
+        release: Callable[[], dict[str, Any]],
+    ) -> tuple[dict[str, Any], bool]:
+        """Charge a choice on an account of its own, make it and record it."""
+        return self.ledger.charge(
+            account=self.ledger.open_account(f"{batch.metric}/{choice.name}", choice.epsilon),
+            digest=self.ledger.digest(b"choice", question),
+            individuals=self._charged(batch, positions),
+            loss=PrivacyLoss.pure(choice.epsilon),
+            query={
+                "metric": settings.metric,
+                "mechanism": choice.name,
+                "n_samples": batch.n_samples,
+                "n_models": batch.n_models,
+            },
+            release=release,
+        )
+
+    def _batch(
+        self,
+        settings: AccountSettings,
+        y_pred: Any,
+        y_true: Any,
+        rows: RowIds | None,
+        sample_weight: Any,
+    ) -> tuple[QueryBatch, IntArray | None]:
+        """Check a question's public parts and turn it into vectors."""
         positions = None if rows is None else self._individuals.positions(rows)
         n_samples = self.n_individuals if positions is None else positions.shape[0]
         if y_true is None and self._y_true is not None:
@@ -355,7 +512,7 @@ class FairnessAuditor:
                 "question is about some of them."
             )
         self._check_labels(y_true, positions, settings.pos_label)
-        return self._answer(account, settings, batch, positions)
+        return batch, positions
 
     def answer(
         self,
@@ -594,10 +751,12 @@ class FairnessAuditor:
             loss.units(),
             settings.random_state,
             self._code(settings),
-            batch.metric,
-            batch.n_samples,
         )
-        digest = hashlib.sha256(repr(terms).encode())
+        return self._digest(terms, batch, positions)
+
+    def _digest(self, terms: tuple[Any, ...], batch: QueryBatch, positions: IntArray | None) -> bytes:
+        """Return a digest of terms, values, subsets and individuals."""
+        digest = hashlib.sha256(repr((*terms, batch.metric, batch.n_samples)).encode())
         digest.update(b"everyone" if positions is None else positions.data)
         for query in batch.queries:
             for array in (query.values, query.subset, query.weights):
@@ -606,6 +765,24 @@ class FairnessAuditor:
                 if array is not None:
                     digest.update(self._fingerprint(array))
         return digest.digest()
+
+
+def _chosen(
+    plain: Mapping[str, Any], settings: AccountSettings, choice: Choice, batch: QueryBatch, replayed: bool
+) -> PrivateChoice:
+    """Give a recorded choice its public terms."""
+    passed = plain.get("passed")
+    return PrivateChoice(
+        index=plain.get("index"),
+        passed=None if passed is None else tuple(passed),
+        metric=settings.metric,
+        mechanism=choice.name,
+        epsilon=float(choice.epsilon),
+        n_models=batch.n_models,
+        n_samples=batch.n_samples,
+        is_private=settings.random_state is None,
+        replayed=replayed,
+    )
 
 
 def _warn_not_private(settings: AccountSettings) -> None:
