@@ -24,8 +24,9 @@ SCHEMA_VERSION = 1
 #: Marks a SQLite file as a ledger of this package ("FLdg").
 _APPLICATION_ID = 0x464C6467
 
-#: How long a transaction waits for those of other processes, in seconds.
-_PATIENCE = 60.0
+#: How long a transaction waits for those of other processes, in seconds. A killed process
+#: lets go at once; a joint release about thousands of models may take minutes.
+_PATIENCE = 300.0
 
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;

@@ -15,7 +15,7 @@ import socket
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -159,9 +159,8 @@ class Server:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         with self._lock:
-            connections = list(self._connections)
-        for connection in connections:
-            hang_up(connection)
+            for connection in self._connections:
+                hang_up(connection)
         self._remove()
 
     def __enter__(self) -> Server:
@@ -182,21 +181,31 @@ class Server:
                 if self._closed.wait(0.05):
                     return
                 continue
-            threading.Thread(
+            attend = threading.Thread(
                 target=self._attend, args=(accepted,), name="fairleak-client", daemon=True
-            ).start()
+            )
+            try:
+                attend.start()
+            except RuntimeError:
+                # No thread to spare: this client is turned away, the others go on.
+                accepted.close()
 
     def _attend(self, accepted: socket.socket) -> None:
         """Answer one client until it leaves or sends something that is not a message."""
-        connection = as_connection(accepted)
-        with self._lock:
-            self._connections.add(connection)
-        try:
+        with contextlib.suppress(OSError, EOFError), self._registered(accepted) as connection:
             if not self._closed.is_set() and admit(connection, self.authkey):
                 while self._answer(connection):
                     pass
-        except (OSError, EOFError):
-            pass
+
+    @contextlib.contextmanager
+    def _registered(self, accepted: socket.socket) -> Iterator[Connection]:
+        """Know of a connection as long as it is open, so that close() can end it."""
+        with accepted:
+            connection = as_connection(accepted)
+        with self._lock:
+            self._connections.add(connection)
+        try:
+            yield connection
         finally:
             with self._lock:
                 self._connections.discard(connection)

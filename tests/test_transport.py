@@ -625,6 +625,38 @@ class TestManyClients:
             thread.join(30)
             assert not thread.is_alive()
 
+    def test_no_thread_to_spare(self, server, monkeypatch):
+        def refuse(thread):
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(ConnectionError, match="is not reachable"):
+                Client(server.address, KEY).ask({})
+        assert Client(server.address, KEY).ask({"a": 1})[0] == {"a": 1}
+
+    def test_clients_that_come_while_it_closes(self, tmp_path):
+        for _ in range(20):
+            server = serve(echo, authkey=KEY)
+            ended = []
+
+            def ask(server=server, ended=ended):
+                try:
+                    for _ in range(100):
+                        Client(server.address, KEY).ask({})
+                except (ConnectionError, AuthenticationError):
+                    ended.append(1)
+
+            threads = [threading.Thread(target=ask) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.005)
+            server.close()
+            for thread in threads:
+                thread.join(30)
+                assert not thread.is_alive()
+            assert len(ended) == 3
+
     def test_client_in_a_forked_child(self, client):
         client.ask({"before": 1})
         children = []
