@@ -38,7 +38,7 @@ __all__ = [
     "permute_and_flip",
 ]
 
-#: Threshold noise of the sparse vector technique is drawn on this grid, in sensitivities.
+#: Exponential noise is drawn in steps of this part of a sensitivity.
 _GRID = 2**20
 #: Share of epsilon for the threshold: 1/(1 + 2^(2/3)) minimises the variance of the difference.
 _THRESHOLD_SHARE = Fraction(387, 1000)
@@ -197,12 +197,10 @@ def excesses(batch: QueryBatch, groups: Groups, max_gap: Fraction) -> list[Fract
 
 @dataclass(frozen=True)
 class LeastGap:
-    r"""Choose the model of least absolute gap by permute-and-flip.
+    r"""Choose the model of least absolute gap by report-noisy-max with exponential noise.
 
-    In a random order each model gets a coin of probability
-    :math:`e^{-\epsilon(q^* - q_i)/(2\Delta)}`, with q the score and q* the best one; the first
-    that shows heads is chosen. One individual moves a score :math:`q_i = -|\lambda_i| - p_i` by at
-    most :math:`\Delta`.
+    Each model's score :math:`-|\lambda_i| - p_i` gets exponential noise, and the largest sum wins.
+    Where all models have the same sensitivity this is the permute-and-flip mechanism.
 
     Parameters
     ----------
@@ -218,7 +216,9 @@ class LeastGap:
     References
     ----------
     McKenna & Sheldon, "Permute-and-Flip: A New Mechanism for Differentially Private
-    Selection", NeurIPS 2020, arXiv 2010.12603.
+    Selection", NeurIPS 2020, arXiv 2010.12603. Ding, Kifer, Steinke, Wang, Xiao & Zhang, "The
+    Permute-and-Flip Mechanism is Identical to Report-Noisy-Max with Exponential Noise", 2021,
+    arXiv 2105.07260.
     """
 
     epsilon: Fraction
@@ -251,18 +251,20 @@ class LeastGap:
                 bad + round(unit * Fraction(penalty))
                 for bad, penalty in zip(badness, self.penalties, strict=True)
             ]
-        return {"index": permute_and_flip(badness, max(1, *bounds), self.epsilon, noise)}
+        return {"index": permute_and_flip(badness, bounds, self.epsilon, noise)}
 
 
-def permute_and_flip(badness: Sequence[int], sensitivity: int, epsilon: Fraction, noise: Noise) -> int:
-    """Choose among integer scores, the lowest most probably.
+def permute_and_flip(
+    badness: Sequence[int], sensitivities: Sequence[int], epsilon: Fraction, noise: Noise
+) -> int:
+    r"""Choose among integer scores, the lowest most probably.
 
     Parameters
     ----------
     badness : sequence of int
-        Secret scores; one individual moves each by at most ``sensitivity``.
-    sensitivity : int
-        Public and positive.
+        Secret scores.
+    sensitivities : sequence of int
+        How far one individual moves each score at most; public.
     epsilon : Fraction
         Privacy parameter of the choice, in nats.
     noise : Noise
@@ -272,18 +274,31 @@ def permute_and_flip(badness: Sequence[int], sensitivity: int, epsilon: Fraction
     -------
     int
 
+    Notes
+    -----
+    Given the noise of all others, model i wins if its noise exceeds some limit. One individual
+    moves that limit by at most :math:`s_i = \Delta_i + \max_{k\ne i}\Delta_k`, and exponential
+    noise of scale :math:`s_i/\epsilon` exceeds a limit moved by :math:`s_i` with
+    :math:`e^{-\epsilon}` times the probability at least. The noise is a whole number of steps of
+    :math:`s_i 2^{-20}`, so this holds exactly.
+
     Examples
     --------
     >>> from fractions import Fraction
     >>> from sklearn_fairleak.choices import permute_and_flip
     >>> from sklearn_fairleak.noise import SecureNoise
-    >>> permute_and_flip([5000, 0, 7000], 1, Fraction(1), SecureNoise())
+    >>> permute_and_flip([5000, 0, 7000], [1, 1, 1], Fraction(1), SecureNoise())
     1
     """
-    best = min(badness)
-    # Every coin is flipped, so that the work does not depend on who comes first.
-    heads = [noise.bernoulli_exp(epsilon * (bad - best) / (2 * sensitivity)) for bad in badness]
-    return next(k for k in noise.permutation(len(heads)).tolist() if heads[k])
+    ranked = sorted(sensitivities, reverse=True)
+    largest, second = ranked[0], ranked[min(1, len(ranked) - 1)]
+    widest = sensitivities.index(largest)
+    steps = noise.discrete_exponential(_GRID / epsilon, len(badness)).tolist()
+    noisy = [
+        bad * _GRID - (own + (second if k == widest else largest)) * step
+        for k, (bad, own, step) in enumerate(zip(badness, sensitivities, steps, strict=True))
+    ]
+    return noisy.index(min(noisy))
 
 
 @dataclass(frozen=True)
@@ -361,7 +376,7 @@ class GapWatch:
         threshold = epsilon * _THRESHOLD_SHARE
         self._rate = (epsilon - threshold) / 2
         self._noise = noise
-        drawn = Fraction(noise.discrete_exponential(_GRID / threshold), _GRID)
+        drawn = Fraction(int(noise.discrete_exponential(_GRID / threshold, 1)[0]), _GRID)
         centre = Fraction(math.log(2.0)) * (1 / self._rate - 1 / threshold)
         self._limit = drawn + centre
         self._over = False

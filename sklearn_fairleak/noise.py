@@ -26,6 +26,8 @@ WordArray = npt.NDArray[np.uint64]
 
 #: Numerators of scales stay below this, so that sums of a few of them fit 64 bits.
 _LARGEST = 2**56
+#: The largest sample.
+_LAST = 2**63 - 1
 #: A float evaluation of exp(-gamma) is trusted within this relative distance only.
 _CERTAIN = 2.0**-34
 
@@ -64,6 +66,9 @@ class Noise(ABC):
         ------
         ValueError
             If the scale is not positive, or 2^56 or more.
+        OverflowError
+            If a sample leaves the 64-bit integers: of probability below e^-126 at the largest
+            scales, and e^(-2^62/scale) in general. A sample is never cut or wrapped.
 
         Examples
         --------
@@ -81,8 +86,8 @@ class Noise(ABC):
             kept = self._bernoulli_exp(u, t)
             u, places = u[kept], todo[kept]
             v = self._geometric(places.size)
-            # Samples beyond 2^63 would need v > 127: saturating them is post-processing.
-            v = np.minimum(v, 126)
+            if np.any(v > _LAST // t - 1):
+                raise OverflowError(f"A sample of scale {float(scale):.3g} left the 64-bit integers.")
             y = (u + t * v) // s
             negative = (self.words(places.size) >> np.uint64(63)).astype(bool)
             good = ~(negative & (y == 0))
@@ -98,20 +103,25 @@ class Noise(ABC):
         Parameters
         ----------
         sigma2 : Fraction
-            Positive; sigma below 2^46.
+            Positive; sigma below 2^46. Rounded up where its denominator has more than 80 bits.
         size : int
             Number of samples.
 
         Returns
         -------
         ndarray of int64 of shape (size,)
+
+        Raises
+        ------
+        ValueError
+            If sigma2 is not positive, or too large.
         """
         if not sigma2 > 0:
             raise ValueError(f"sigma2 must be positive, got {sigma2}.")
         t = isqrt(sigma2.numerator // sigma2.denominator) + 1
         if t > 2**46:
             raise ValueError("sigma must be below 2^46; use a coarser grid.")
-        # A shorter sigma2 is rounded up, to a relative precision of 2^-60.
+        # A sigma2 with a longer denominator is rounded up, to a relative precision of 2^-60.
         if sigma2.denominator.bit_length() > 80:
             shift = 2 ** max(0, 60 - (sigma2.numerator // sigma2.denominator).bit_length())
             sigma2 = Fraction(ceil(sigma2 * shift), shift)
@@ -177,31 +187,28 @@ class Noise(ABC):
             gamma -= step
         return gamma == 0 or self._decide(int(self.words(1)[0]), gamma)
 
-    def discrete_exponential(self, scale: Fraction) -> int:
-        r"""Sample a non-negative integer with :math:`P(x) \propto e^{-x/scale}`.
+    def discrete_exponential(self, scale: Fraction, size: int) -> IntArray:
+        r"""Sample non-negative integers with :math:`P(x) \propto e^{-x/scale}`.
 
         Parameters
         ----------
         scale : Fraction
             Positive, below 2^56.
+        size : int
+            Number of samples.
 
         Returns
         -------
-        int
+        ndarray of int64 of shape (size,)
         """
-        while True:
-            draws = self.discrete_laplace(scale, 8)
-            kept = draws[draws >= 0]
-            if kept.size:
-                return int(kept[0])
-
-    def permutation(self, size: int) -> IntArray:
-        """Return the numbers 0 … size-1 in an order that is uniform among all."""
-        order = np.arange(size, dtype=np.int64)
-        for last in range(size - 1, 0, -1):
-            other = int(self._below(last + 1, 1)[0])
-            order[last], order[other] = order[other], order[last]
-        return order
+        out = np.empty(size, dtype=np.int64)
+        todo = np.arange(size)
+        while todo.size:
+            draws = self.discrete_laplace(scale, todo.size)
+            kept = draws >= 0
+            out[todo[kept]] = draws[kept]
+            todo = todo[~kept]
+        return out
 
     def exponential(self, size: int) -> FloatArray:
         """Sample standard exponential variates in floating point, for reference mechanisms."""
@@ -345,6 +352,12 @@ def flip_probability(epsilon: Fraction, n_categories: int) -> Fraction:
     -------
     Fraction
 
+    Raises
+    ------
+    ValueError
+        If there are fewer than 2 categories, or epsilon is not positive, or so small that
+        multiples of 2^-64 cannot keep to it.
+
     Examples
     --------
     >>> from sklearn_fairleak.noise import flip_probability
@@ -355,9 +368,15 @@ def flip_probability(epsilon: Fraction, n_categories: int) -> Fraction:
         raise ValueError(f"Randomised response needs at least 2 categories, got {n_categories}.")
     if not epsilon > 0:
         raise ValueError(f"epsilon must be positive, got {epsilon}.")
-    low, _ = _exp_bounds(-Fraction(epsilon), 60)
     others = n_categories - 1
-    return Fraction(min(2**64 - 1, ceil(2**64 * others / (low + others))), 2**64)
+    # From here on the answer is 2^-64, whatever epsilon is, and its exponential only grows.
+    enough = min(Fraction(epsilon), Fraction(64 + others.bit_length()))
+    low, _ = _exp_bounds(-enough, 60)
+    flip = Fraction(ceil(2**64 * others / (low + others)), 2**64)
+    if flip * n_categories > others:
+        # Rounded past indifference, another code would be likelier than the true one.
+        raise ValueError(f"epsilon is too small for {n_categories} categories, got {float(epsilon)}.")
+    return flip
 
 
 def _exp_bounds(gamma: Fraction, digits: int) -> tuple[Fraction, Fraction]:

@@ -86,7 +86,7 @@ def select_least_biased(
     -----
     With two groups and a metric of one subset (all but equalised odds, predictive parity and
     ratios) the gap of a model is a fixed multiple of :math:`|\lambda_i|`, the group's excess over
-    the public mean, and permute-and-flip on it needs noise of one individual, however many models
+    the public mean. Permute-and-flip on it needs the noise of one individual, however many models
     there are. Otherwise all models are answered in one joint release of the same cost, and the
     least answer is chosen.
 
