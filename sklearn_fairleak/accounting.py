@@ -36,6 +36,11 @@ class PrivacyLoss:
         Sum of epsilon²/2 over the pure and approximate releases: what they cost if counted
         as zero-concentrated.
 
+    Raises
+    ------
+    ValueError
+        If a part is negative.
+
     References
     ----------
     Bun & Steinke, "Concentrated Differential Privacy", TCC 2016 (composition, and epsilon²/2
@@ -53,6 +58,14 @@ class PrivacyLoss:
     delta: Fraction = Fraction(0)
     rho: Fraction = Fraction(0)
     pure_rho: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        if min(self.epsilon, self.delta, self.rho, self.pure_rho) < 0:
+            raise ValueError(
+                "A privacy loss must not be negative, got "
+                f"epsilon={float(self.epsilon)}, delta={float(self.delta)}, rho={float(self.rho)}, "
+                f"pure_rho={float(self.pure_rho)}. What has been released cannot be taken back."
+            )
 
     @classmethod
     def pure(cls, epsilon: Number) -> PrivacyLoss:
@@ -105,10 +118,10 @@ class PrivacyLoss:
         left = Fraction(delta) - self.delta
         if left < 0:
             return inf
-        apart = _up(self.epsilon) + (zcdp_epsilon(float(self.rho), float(left)) if self.rho else 0.0)
-        if left == 0:
-            return apart
-        return min(apart, zcdp_epsilon(_up(self.rho + self.pure_rho), float(left)))
+        at = _down(left)
+        together = zcdp_epsilon(_up(self.rho + self.pure_rho), at)
+        gaussian = zcdp_epsilon(_up(self.rho), at)
+        return together if gaussian == inf else min(together, _up(self.epsilon + Fraction(gaussian)))
 
     def fits(self, epsilon: Number, delta: Number = 0) -> bool:
         """Say whether the total is within (epsilon, delta); exact where it is pure."""
@@ -116,7 +129,8 @@ class PrivacyLoss:
             return False
         if not self.rho and self.epsilon <= Fraction(epsilon):
             return True
-        return self.to_epsilon(delta) <= float(epsilon)
+        needed = self.to_epsilon(delta)
+        return needed < inf and Fraction(needed) <= Fraction(epsilon)
 
     def units(self) -> tuple[int, int, int, int]:
         """Return the four sums as whole multiples of :data:`UNIT`, rounded up."""
@@ -147,6 +161,11 @@ def split(epsilon: Number, delta: Number, parts: int) -> tuple[Fraction, Fractio
     -------
     epsilon, delta : Fraction
 
+    Raises
+    ------
+    ValueError
+        If there is not at least one part.
+
     Examples
     --------
     >>> from sklearn_fairleak.accounting import split
@@ -154,6 +173,8 @@ def split(epsilon: Number, delta: Number, parts: int) -> tuple[Fraction, Fractio
     >>> 3 * share <= 1 < 3 * share + 3 * share / 2**40
     True
     """
+    if parts < 1:
+        raise ValueError(f"A budget is split into at least 1 part, got {parts}.")
     return (
         floor(Fraction(epsilon) / parts / UNIT) * UNIT,
         floor(Fraction(delta) / parts / UNIT) * UNIT,
@@ -162,6 +183,23 @@ def split(epsilon: Number, delta: Number, parts: int) -> tuple[Fraction, Fractio
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
     r"""Return an epsilon for which rho-zCDP implies (epsilon, delta)-privacy, rounded up.
+
+    Parameters
+    ----------
+    rho : float
+        Zero-concentrated cost, not negative.
+    delta : float
+        Probability at which the guarantee may fail, not negative.
+
+    Returns
+    -------
+    float
+        ``inf`` if no epsilon fits.
+
+    Raises
+    ------
+    ValueError
+        If rho or delta is negative or not a number.
 
     Notes
     -----
@@ -179,16 +217,18 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     >>> round(zcdp_epsilon(0.1, 1e-6), 2)
     2.14
     """
-    if rho <= 0:
+    if not (rho >= 0 and delta >= 0):
+        raise ValueError(f"rho and delta must not be negative, got rho={rho!r} and delta={delta!r}.")
+    if rho == 0:
         return 0.0
-    if delta <= 0:
+    if delta == 0:
         return inf
     if delta >= 1:
         return 0.0
 
     def epsilon(t: np.ndarray | float) -> np.ndarray | float:
         # alpha = 1 + t
-        return (1 + t) * rho + np.log(t / (1 + t)) - (np.log1p(t) + log(delta)) / t
+        return (1 + t) * rho - np.log1p(1 / t) - (np.log1p(t) + log(delta)) / t
 
     low, high = log(1e-6), log(1e9)
     for _ in range(6):
@@ -211,6 +251,13 @@ def rho_for(epsilon: Number, delta: Number) -> Fraction:
     Returns
     -------
     Fraction
+        Smaller by about 1e-12 of itself than what would just fit, so that parts of it, added
+        up and converted in floating point, still do.
+
+    Raises
+    ------
+    ValueError
+        If delta is not positive.
 
     Examples
     --------
@@ -221,10 +268,11 @@ def rho_for(epsilon: Number, delta: Number) -> Fraction:
     """
     if not Fraction(delta) > 0:
         raise ValueError(f"Concentrated privacy needs delta > 0, got {delta!r}.")
+    at, target = _down(Fraction(delta)), float(epsilon) * (1 - 2.0**-40)
     low, high = 0.0, float(epsilon) + 1.0
     for _ in range(100):
         middle = (low + high) / 2
-        if zcdp_epsilon(middle, float(delta)) <= float(epsilon):
+        if zcdp_epsilon(middle, at) <= target:
             low = middle
         else:
             high = middle
@@ -235,3 +283,8 @@ def _up(value: Fraction) -> float:
     """Return a float that is not below an exact number."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else float(np.nextafter(nearest, inf))
+
+
+def _down(value: Fraction) -> float:
+    """Return a float that is not above an exact number."""
+    return -_up(-value)

@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting import dp_event
@@ -16,6 +17,7 @@ from sklearn_fairleak.accounting import UNIT, PrivacyLoss, rho_for, split, zcdp_
 
 
 @given(st.floats(1e-6, 50), st.integers(1, 10_000))
+@settings(deadline=None)
 def test_shares_add_up_to_the_whole_exactly(epsilon, parts):
     share, _ = split(epsilon, 0, parts)
     total = PrivacyLoss.pure(share) * parts
@@ -25,6 +27,7 @@ def test_shares_add_up_to_the_whole_exactly(epsilon, parts):
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.floats(0, 0.1)), max_size=8))
+@settings(deadline=None)
 def test_pure_and_approximate_losses_add_exactly(parts):
     total = sum((PrivacyLoss.approx(e, d) for e, d in parts), PrivacyLoss())
     assert total.epsilon == sum((Fraction(e) for e, _ in parts), Fraction(0))
@@ -123,3 +126,92 @@ def test_conversion_grows_with_rho_and_falls_with_delta(a, b, delta):
     low, high = sorted((a, b))
     assert zcdp_epsilon(low, delta) <= zcdp_epsilon(high, delta) + 1e-9
     assert zcdp_epsilon(low, delta) >= zcdp_epsilon(low, min(0.5, 2 * delta)) - 1e-9
+
+
+@given(st.floats(0.01, 20), st.floats(1e-12, 1e-2), st.integers(1, 500))
+@settings(max_examples=100, deadline=None)
+def test_parts_of_rho_spend_the_budget_and_never_overrun_it(epsilon, delta, parts):
+    share = PrivacyLoss.zcdp(split(rho_for(epsilon, delta), 0, parts)[0])
+    assert (share * parts).fits(epsilon, delta)
+    assert PrivacyLoss.from_units(*(share * parts).units()).fits(epsilon, delta)
+    assert not (share * (parts + 1) + PrivacyLoss.zcdp(parts * UNIT)).fits(epsilon, delta)
+
+
+@given(st.floats(1e-12, 100), st.floats(1e-15, 0.9))
+@settings(max_examples=60, deadline=None)
+def test_conversion_is_the_least_over_alpha_in_high_precision(rho, delta):
+    """No alpha gives less than ours, and ours is not below the formula's minimum."""
+    with mpmath.workdps(40):
+        r, d = mpmath.mpf(rho), mpmath.mpf(delta)
+
+        def slope(t):
+            # derivative of the formula in t = alpha - 1, times t^2: increasing in t
+            return r * t**2 + mpmath.log1p(t) + mpmath.log(d)
+
+        low, high = mpmath.mpf(10) ** -20, mpmath.mpf(10) ** 20
+        for _ in range(200):
+            middle = mpmath.sqrt(low * high)
+            low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+        t = high
+        least = (1 + t) * r - mpmath.log1p(1 / t) - (mpmath.log1p(t) + mpmath.log(d)) / t
+        ours = mpmath.mpf(zcdp_epsilon(rho, delta))
+        assert ours >= max(least, 0)
+        assert ours <= max(least, 0) * (1 + 1e-7) + 1e-9
+
+
+@given(
+    st.fractions(min_value=0, max_value=40),
+    st.fractions(min_value=0, max_value=5),
+    st.fractions(min_value=Fraction(1, 10**9), max_value=Fraction(1, 100)),
+)
+@settings(max_examples=100, deadline=None)
+def test_reported_epsilon_fits_and_is_not_below_the_exact_pure_part(epsilon, rho, delta):
+    loss = PrivacyLoss.pure(epsilon) + PrivacyLoss.zcdp(rho)
+    assert loss.fits(Fraction(loss.to_epsilon(delta)), delta)
+    assert Fraction(PrivacyLoss.pure(epsilon).to_epsilon(0)) >= epsilon
+    exact = PrivacyLoss.pure(epsilon).to_epsilon(0)
+    assert exact == 0 or Fraction(float(np.nextafter(exact, 0))) < epsilon
+    # one converted part beside a long pure one keeps every digit
+    apart = PrivacyLoss(epsilon + 10**6, rho=rho, pure_rho=Fraction(10**12)).to_epsilon(delta)
+    assert Fraction(apart) >= epsilon + 10**6 + Fraction(zcdp_epsilon(float(rho), float(delta))) * (1 - UNIT)
+
+
+def test_a_limit_is_compared_exactly():
+    third = Fraction(1, 3)
+    assert PrivacyLoss.pure(third).fits(third)
+    assert not PrivacyLoss.pure(third + UNIT**3).fits(third)
+    above = PrivacyLoss.zcdp(0.1).to_epsilon(1e-6)
+    assert PrivacyLoss.zcdp(0.1).fits(above, 1e-6)
+    assert not PrivacyLoss.zcdp(0.1).fits(Fraction(above) - Fraction(1, 2**80), 1e-6)
+
+
+@pytest.mark.parametrize("part", ["epsilon", "delta", "rho", "pure_rho"])
+def test_negative_losses_are_refused(part):
+    with pytest.raises(ValueError, match="must not be negative"):
+        PrivacyLoss(**{part: -UNIT})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: PrivacyLoss.pure(-0.1),
+        lambda: PrivacyLoss.zcdp(0.1) * -1,
+        lambda: PrivacyLoss.from_units(0, -1, 0, 0),
+        lambda: zcdp_epsilon(np.nan, 1e-6),
+        lambda: zcdp_epsilon(0.1, np.nan),
+        lambda: zcdp_epsilon(-0.1, 1e-6),
+        lambda: zcdp_epsilon(0.1, -1e-6),
+        lambda: PrivacyLoss.pure(np.nan),
+        lambda: split(1.0, 0.0, 0),
+    ],
+)
+def test_losses_that_are_not_losses_are_refused(call):
+    with pytest.raises(ValueError, match=r"negative|NaN|at least 1 part"):
+        call()
+
+
+def test_only_nothing_is_free():
+    assert not PrivacyLoss()
+    for loss in (PrivacyLoss.pure(UNIT), PrivacyLoss(delta=UNIT), PrivacyLoss.zcdp(UNIT)):
+        assert loss
+        assert not loss.fits(0, 0)

@@ -6,10 +6,11 @@ from fractions import Fraction
 from itertools import product
 from math import exp, sqrt
 
+import mpmath
 import numpy as np
 import opendp.prelude as dp
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -259,3 +260,102 @@ def test_single_answers_are_symmetric_and_independent():
     assert abs(np.corrcoef(sample[:-1], sample[1:])[0, 1]) < 0.02
     counts = Counter(np.sign(sample).tolist())
     assert abs(counts[1] - counts[-1]) < 4.5 * sqrt(counts[1] + counts[-1])
+
+
+class TestHugeAndTinyEpsilons:
+    @pytest.mark.parametrize("epsilon", [Fraction(100), Fraction(10**6), Fraction(10**12)])
+    def test_the_flip_probability_never_vanishes(self, epsilon):
+        assert flip_probability(epsilon, 2) == Fraction(1, 2**64)
+        assert flip_probability(epsilon, 1000) == Fraction(1, 2**64)
+
+    @pytest.mark.parametrize("k", [2, 3, 5, 7])
+    @pytest.mark.parametrize("epsilon", [Fraction(1, 2**50), Fraction(1, 2**40), Fraction(1, 3)])
+    def test_both_directions_of_the_odds_cost_at_most_epsilon(self, epsilon, k):
+        flip = flip_probability(epsilon, k)
+        odds = (1 - flip) / (flip / (k - 1))
+        with mpmath.workdps(60):
+            loss = mpmath.log(mpmath.mpf(odds.numerator) / odds.denominator)
+            assert abs(loss) <= mpmath.mpf(epsilon.numerator) / epsilon.denominator
+
+    def test_an_epsilon_below_the_grid_is_refused_where_rounding_would_overshoot(self):
+        assert flip_probability(Fraction(1, 2**80), 2) == Fraction(1, 2)
+        with pytest.raises(ValueError, match="too small for 3 categories"):
+            flip_probability(Fraction(1, 2**80), 3)
+
+
+def test_a_sample_beyond_64_bits_is_an_error_never_cut(monkeypatch):
+    noise = SeededNoise(0, b"overflow")
+    scale = Fraction(2**55)
+    last = (2**63 - 1) // 2**55 - 1
+    monkeypatch.setattr(noise, "_geometric", lambda size: np.full(size, last, dtype=np.int64))
+    sample = noise.discrete_laplace(scale, 50)
+    assert np.all(np.abs(sample) >= last * 2**55)
+    monkeypatch.setattr(noise, "_geometric", lambda size: np.full(size, last + 1, dtype=np.int64))
+    with pytest.raises(OverflowError, match="left the 64-bit integers"):
+        noise.discrete_laplace(scale, 50)
+
+
+def test_long_tails_are_not_cut_at_small_scales(monkeypatch):
+    noise = SeededNoise(0, b"tail")
+    monkeypatch.setattr(noise, "_geometric", lambda size: np.full(size, 10_000, dtype=np.int64))
+    sample = noise.discrete_laplace(Fraction(3), 50)
+    assert np.all((np.abs(sample) >= 30_000) & (np.abs(sample) < 30_003))
+
+
+@given(st.fractions(min_value=Fraction(1, 10), max_value=10**6), st.integers(-40, 40))
+@settings(max_examples=200, deadline=None)
+def test_float_shortcut_of_the_gaussian_agrees_with_exact_arithmetic(sigma2, y):
+    """Words just outside the trusted distance are decided by floats: exact arithmetic must agree."""
+    from math import isqrt
+
+    t = isqrt(sigma2.numerator // sigma2.denominator) + 1
+    gamma = (abs(y) - sigma2 / t) ** 2 / (2 * sigma2)
+    with mpmath.workdps(50):
+        chance = mpmath.exp(-mpmath.mpf(gamma.numerator) / gamma.denominator)
+        around = int(chance * 2**64)
+    for offset in (-(2**34), -(2**14), -2, 2, 2**14, 2**34):
+        word = around + offset
+        if 0 <= word < 2**64:
+            kept = Scripted([word, 0, 0, 0])._below_exp(np.array([y]), sigma2, t)
+            assert bool(kept[0]) == (offset < 0)
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 5, 6, 8])
+def test_uniform_integers_are_uniform_by_enumeration(bound):
+    """Every leading bit pattern once: each integer below the bound comes up equally often."""
+    width = max(1, (bound - 1).bit_length())
+    counts = Counter()
+    for pattern in range(2**width):
+        try:
+            counts[int(Scripted([pattern << (64 - width)])._below(bound, 1)[0])] += 1
+        except StopIteration:
+            counts["rejected"] += 1
+    rejected = counts.pop("rejected", 0)
+    assert counts == dict.fromkeys(range(bound), 1)
+    assert rejected == 2**width - bound
+
+
+def test_reported_codes_are_codes_and_flips_follow_the_threshold():
+    """The word decides: below the threshold another code is reported, from it on the true one."""
+    epsilon = Fraction(1)
+    threshold = int(flip_probability(epsilon, 2) * 2**64)
+    reported = Scripted([threshold - 1, threshold, 0, 2**64 - 1]).randomized_response(
+        np.array([0, 0, 1, 1]), 2, epsilon
+    )
+    assert reported.tolist() == [1, 0, 0, 1]
+
+
+@pytest.mark.parametrize("word", [0, 2**64 - 1, 2**63])
+def test_reference_variates_are_finite_at_extreme_words(word):
+    assert 0 < Scripted([word]).exponential(1)[0] < np.inf
+    assert np.isfinite(Scripted([word]).cauchy(1)[0])
+    sample = Scripted([word, word]).laplace(1)[0]
+    assert np.isfinite(sample)
+    assert sample != 0
+
+
+def test_large_gamma_is_settled_without_large_numbers():
+    assert SecureNoise().bernoulli_exp(Fraction(0))
+    assert not SecureNoise().bernoulli_exp(Fraction(10**15))
+    with pytest.raises(ValueError, match="must not be negative"):
+        SecureNoise().bernoulli_exp(Fraction(-1))
