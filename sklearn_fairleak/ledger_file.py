@@ -227,11 +227,15 @@ class LedgerFile:
 
 
 def _identify(connection: sqlite3.Connection) -> tuple[int, int, int]:
-    """Return application id, schema version and number of tables."""
-    pragmas = [
-        int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("application_id", "user_version")
-    ]
-    return pragmas[0], pragmas[1], int(connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0])
+    """Return application id, schema version and number of tables, all as of one moment."""
+    alone = not connection.in_transaction
+    if alone:
+        connection.execute("BEGIN")
+    questions = "SELECT COUNT(*) FROM sqlite_master", "PRAGMA application_id", "PRAGMA user_version"
+    tables, application, version = (int(connection.execute(question).fetchone()[0]) for question in questions)
+    if alone:
+        connection.execute("COMMIT")
+    return application, version, tables
 
 
 def _set_wal(connection: sqlite3.Connection) -> None:

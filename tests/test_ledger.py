@@ -660,6 +660,39 @@ def run_sharing(tmp_path, method, epsilon, times):
     ledger.verify()
 
 
+def found_and_ask(path, name, start, results):
+    start.wait()
+    try:
+        ledger = make_ledger(path)
+        ask(ledger, ledger.open_account(str(name), 1, 0), str(name), loss=PrivacyLoss.pure(Fraction(1, 64)))
+        results.put("asked")
+    except Exception as error:
+        results.put(repr(error))
+
+
+def test_processes_may_found_the_same_ledger(tmp_path):
+    context = multiprocessing.get_context("fork")
+    for run in range(6):
+        path, start, results = tmp_path / f"{run}.db", context.Barrier(4), context.Queue()
+        processes = [
+            context.Process(target=found_and_ask, args=(path, name, start, results)) for name in range(4)
+        ]
+        for process in processes:
+            process.start()
+        assert [results.get(timeout=60) for _ in processes] == ["asked"] * 4
+        for process in processes:
+            process.join()
+        ledger = PrivacyLedger(path, epsilon=None)
+        ledger.verify()
+        assert ledger.spent().epsilon == Fraction(4, 64)
+        assert ledger.history()["kind"].value_counts().to_dict() == {
+            "answer": 4,
+            "account": 4,
+            "ledger": 1,
+            "bind": 1,
+        }
+
+
 class TestFork:
     def test_child_charges_reach_the_parent(self, tmp_path):
         ledger = make_ledger(tmp_path / "l.db")
