@@ -38,9 +38,6 @@ nitpick_ignore_regex = [
     (r"py:class", r"(default|optional|array-like|ndarray|callable|DataFrame|Series|Bunch|Fraction|Path)"),
 ]
 
-# Short names in docstrings of modules whose objects are documented under the package's name.
-nitpick_ignore = [("py:class", "AccountSettings"), ("py:data", "UNIT"), ("py:data", "MECHANISMS")]
-
 autosummary_generate = True
 autodoc_typehints = "none"
 numpydoc_show_class_members = False

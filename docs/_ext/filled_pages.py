@@ -1,4 +1,4 @@
-"""Fill pages from files that are kept elsewhere: the changelog, and the results of benchmarks."""
+"""Fill pages from files that are kept elsewhere, and let docstrings use short names."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+from sphinx.util.nodes import make_refnode
+
 DOCS = Path(__file__).resolve().parent.parent
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Register the pages."""
+    """Register what happens while pages are read and linked."""
     app.connect("source-read", _fill)
+    app.connect("missing-reference", _link_short_name)
     return {"parallel_read_safe": True}
 
 
@@ -24,6 +27,23 @@ def _fill(app: Any, docname: str, source: list[str]) -> None:
     elif docname == "benchmarks":
         results = sorted((DOCS / "benchmarks" / "results").glob("*.json"))
         source[0] += "".join(map(benchmark, results))
+
+
+def _link_short_name(app: Any, env: Any, node: Any, contents: Any) -> Any:
+    """Link a bare name to the one object that ends in it: objects are documented where they are imported from."""
+    if node.get("refdomain") != "py":
+        return None
+    domain, ending = env.get_domain("py"), "." + node["reftarget"].rpartition(".")[2]
+    kinds = domain.objtypes_for_role(node["reftype"]) or ()
+    found = {
+        (entry.docname, entry.node_id): name
+        for name, entry in domain.objects.items()
+        if name.endswith(ending) and entry.objtype in kinds
+    }
+    if len(found) != 1:
+        return None
+    (((docname, node_id), name),) = found.items()
+    return make_refnode(app.builder, node["refdoc"], docname, node_id, contents, name)
 
 
 def changelog(text: str) -> str:
