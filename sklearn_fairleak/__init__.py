@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .metrics import leakage_score
     from .remote import connect_auditor
     from .scorer import PrivateFairnessScorer
+    from .search import PrivateFairSearchCV
+    from .selection import first_within, passes_threshold, select_least_biased
 
 __version__ = "0.1.0"
 
@@ -29,10 +31,14 @@ _HOMES = {
     "NotPrivateWarning": "exceptions",
     "PrivacyBudgetExceeded": "exceptions",
     "PrivacyLedger": "ledger",
+    "PrivateFairSearchCV": "search",
     "PrivateFairnessScorer": "scorer",
     "UnknownIndividuals": "exceptions",
     "connect_auditor": "remote",
+    "first_within": "selection",
     "leakage_score": "metrics",
+    "passes_threshold": "selection",
+    "select_least_biased": "selection",
 }
 
 __all__ = [
@@ -42,10 +48,14 @@ __all__ = [
     "NotPrivateWarning",
     "PrivacyBudgetExceeded",
     "PrivacyLedger",
+    "PrivateFairSearchCV",
     "PrivateFairnessScorer",
     "UnknownIndividuals",
     "connect_auditor",
+    "first_within",
     "leakage_score",
+    "passes_threshold",
+    "select_least_biased",
 ]
 
 

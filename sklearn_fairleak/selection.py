@@ -317,8 +317,9 @@ def _models(Y_pred: Any, sample_ids: Any, *, several: bool = True) -> tuple[Any,
         matrix = matrix[None, :]
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise ValueError(f"Predictions must have shape (n_models, n_samples), got {matrix.shape}.")
-    rows = None if sample_ids is None else RowIds(plain_ids(sample_ids), explicit=True)
-    return matrix, rows
+    if sample_ids is None or isinstance(sample_ids, RowIds):
+        return matrix, sample_ids
+    return matrix, RowIds(plain_ids(sample_ids), explicit=True)
 
 
 def _who(
