@@ -56,7 +56,7 @@ for name, attack in {"compressed sensing": sparse, "positional": digits}.items()
 
 figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
 order = np.argsort(base)
-submitted = AttributeRevealAttack("compressed_sensing", n_queries=400, random_state=0).design(base)[0]
+submitted = AttributeRevealAttack("compressed_sensing", n_queries=400, random_state=0).design(base)[200]
 axes.plot(submitted[order], ".", ms=3, color="#E69F00", label="one submitted model")
 axes.plot(base[order], color="#0072B2", label="honest model")
 axes.set(xlabel="person, by score", ylabel="predicted probability")

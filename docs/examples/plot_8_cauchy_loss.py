@@ -37,10 +37,10 @@ _ = axes.legend()
 # %%
 # Theorem 6 as printed, at every group size
 # -----------------------------------------
-# The loss between neighbouring sizes, at the printed scale 6S/ε with ε = 1 and n = 100, and with the right smooth
-# sensitivity. The printed bound jumps between groups of two and one.
+# The loss between neighbouring sizes, at the printed scale 6S/ε with ε = 1/2 and n = 100, and with the right smooth
+# sensitivity. The printed bound jumps between groups of two and one, and its loss there exceeds ε (dotted).
 
-EPSILON, n = 1.0, 100
+EPSILON, n = 0.5, 100
 sizes = np.arange(1, 51)
 beta = EPSILON / 6
 G = global_sensitivity(n)
