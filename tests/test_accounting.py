@@ -11,7 +11,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from sklearn_fairleak.accounting import UNIT, PrivacyLoss, rho_for, split, zcdp_epsilon
 
@@ -215,3 +215,26 @@ def test_only_nothing_is_free():
     for loss in (PrivacyLoss.pure(UNIT), PrivacyLoss(delta=UNIT), PrivacyLoss.zcdp(UNIT)):
         assert loss
         assert not loss.fits(0, 0)
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(0.1, 1000), (0.02, 5000), (0.3, 50)])
+def test_many_randomised_responses_never_cost_less_than_their_exact_total(epsilon, count):
+    """The worst pure releases, composed: the loss is epsilon (2X - count) with X binomial."""
+    delta = 1e-6
+    kept = binom(count, 1 / (1 + np.exp(-epsilon)))
+    x = np.arange(count + 1)
+    loss, chance = epsilon * (2 * x - count), kept.pmf(x)
+
+    def profile(e):
+        return np.sum(chance * np.maximum(0, -np.expm1(e - loss))) - delta
+
+    exact = brentq(profile, 0, epsilon * count)
+    ours = (PrivacyLoss.pure(epsilon) * count).to_epsilon(delta)
+    assert exact <= ours <= 1.15 * exact
+
+
+@given(st.fractions(min_value=0, max_value=9), st.integers(0, 50))
+@settings(deadline=None)
+def test_pure_releases_count_half_their_square_when_concentrated(epsilon, times):
+    assert (PrivacyLoss.pure(epsilon) * times).pure_rho == times * epsilon**2 / 2
+    assert (times * PrivacyLoss.approx(epsilon, Fraction(1, 9))).delta == Fraction(times, 9)

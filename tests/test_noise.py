@@ -359,3 +359,17 @@ def test_large_gamma_is_settled_without_large_numbers():
     assert not SecureNoise().bernoulli_exp(Fraction(10**15))
     with pytest.raises(ValueError, match="must not be negative"):
         SecureNoise().bernoulli_exp(Fraction(-1))
+
+
+@pytest.mark.parametrize("gamma", [Fraction(1, 3), Fraction(1), Fraction(17, 5), Fraction(31)])
+def test_a_tie_in_the_first_word_is_settled_by_the_next(gamma):
+    """The first word of exp(-gamma) itself decides nothing; the next 64 bits do."""
+    with mpmath.workdps(80):
+        digits = int(mpmath.exp(-mpmath.mpf(gamma.numerator) / gamma.denominator) * 2**128)
+    first, second = digits >> 64, digits & (2**64 - 1)
+    assert Scripted([second - 1])._decide(first, gamma) is True
+    assert Scripted([second + 1])._decide(first, gamma) is False
+    with pytest.raises(StopIteration):
+        Scripted([second])._decide(first, gamma)
+    assert Scripted([])._decide(first - 1, gamma) is True
+    assert Scripted([])._decide(first + 1, gamma) is False

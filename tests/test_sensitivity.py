@@ -115,11 +115,14 @@ def test_smooth_is_smooth_and_above_local_at_every_size(n, absolute):
 
 @pytest.mark.parametrize("n", range(3, 9))
 @pytest.mark.parametrize("beta", [0.001, 0.2, 2.0])
-def test_smooth_is_the_smallest_smooth_bound(n, beta):
+@pytest.mark.parametrize("absolute", [False, True])
+def test_smooth_is_the_smallest_smooth_bound(n, beta, absolute):
     """It equals the maximum of local sensitivities discounted by the distance to their sizes."""
     for n0 in range(1, n):
-        best = max(local_sensitivity(k, n - k) * np.exp(-beta * abs(k - n0)) for k in range(1, n))
-        assert smooth_sensitivity(n0, n - n0, beta) == pytest.approx(best, abs=1e-12)
+        best = max(
+            local_sensitivity(k, n - k, absolute=absolute) * np.exp(-beta * abs(k - n0)) for k in range(1, n)
+        )
+        assert smooth_sensitivity(n0, n - n0, beta, absolute=absolute) == pytest.approx(best, abs=1e-12)
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 7])
@@ -145,6 +148,10 @@ def test_several_queries_add_up_and_arrays_broadcast():
         (lambda: smooth_sensitivity(1, 1, 0.1), "with 2, no change"),
         (lambda: global_sensitivity(3.5), "whole number"),
         (lambda: global_sensitivity("3"), "whole number"),
+        (lambda: global_sensitivity(True), "whole number"),
+        (lambda: global_sensitivity(np.nan), "whole number"),
+        (lambda: smooth_sensitivity(2, 3, np.nan), "beta must be positive"),
+        (lambda: smooth_sensitivity(2, 3, [0.1, -0.1]), "beta must be positive"),
         (lambda: local_sensitivity(-1, 5), "whole number"),
         (lambda: global_sensitivity(5, 0), "n_queries must be at least 1"),
         (lambda: local_sensitivity(2, 3, 0), "n_queries must be at least 1"),
