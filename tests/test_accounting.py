@@ -75,7 +75,8 @@ def test_gaussians_agree_with_google(sigma, count):
     peer.compose(dp_event.GaussianDpEvent(sigma), count)
     ours = (PrivacyLoss.zcdp(1 / (2 * sigma**2)) * count).to_epsilon(delta)
     assert ours == pytest.approx(peer.get_epsilon(delta), rel=2e-3)
-    tight = PLDAccountant()
+    # A coarser grid keeps the peer's total valid (it rounds up) and quick.
+    tight = PLDAccountant(value_discretization_interval=1e-3)
     tight.compose(dp_event.GaussianDpEvent(sigma), count)
     assert ours >= tight.get_epsilon(delta) - 1e-4
 
