@@ -423,6 +423,12 @@ class TestFile:
         ask(again, again.open_account("s", 1, 0), "q", loss=PrivacyLoss.pure(Fraction(1, 16)))
         assert named.spent().epsilon == Fraction(1, 16)
 
+    def test_context_manager_closes_and_use_opens_again(self, tmp_path):
+        with make_ledger(tmp_path / "l.db") as ledger:
+            ledger.open_account("s", 1, 0)
+        assert [file.name for file in tmp_path.iterdir()] == ["l.db"]
+        assert ledger.n_answers == 0
+
     def test_repr_shows_no_secret(self):
         ledger = make_ledger()
         assert repr(ledger) == "PrivacyLedger(temporary, epsilon=1, delta=0)"
@@ -672,7 +678,7 @@ def found_and_ask(path, name, start, results):
 
 def test_processes_may_found_the_same_ledger(tmp_path):
     context = multiprocessing.get_context("fork")
-    for run in range(6):
+    for run in range(4):
         path, start, results = tmp_path / f"{run}.db", context.Barrier(4), context.Queue()
         processes = [
             context.Process(target=found_and_ask, args=(path, name, start, results)) for name in range(4)
