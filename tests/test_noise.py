@@ -373,3 +373,11 @@ def test_a_tie_in_the_first_word_is_settled_by_the_next(gamma):
         Scripted([second])._decide(first, gamma)
     assert Scripted([])._decide(first - 1, gamma) is True
     assert Scripted([])._decide(first + 1, gamma) is False
+
+
+def test_a_flipped_code_is_each_other_code_and_never_itself():
+    """Three codes: one bit picks which of the two others is reported."""
+    for code, bit in product(range(3), (0, 1)):
+        noise = Scripted([0, bit << 63])
+        reported = noise.randomized_response(np.array([code]), 3, Fraction(1))
+        assert reported.tolist() == [(code + 1 + bit) % 3]
