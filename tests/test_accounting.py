@@ -239,3 +239,8 @@ def test_many_randomised_responses_never_cost_less_than_their_exact_total(epsilo
 def test_pure_releases_count_half_their_square_when_concentrated(epsilon, times):
     assert (PrivacyLoss.pure(epsilon) * times).pure_rho == times * epsilon**2 / 2
     assert (times * PrivacyLoss.approx(epsilon, Fraction(1, 9))).delta == Fraction(times, 9)
+
+
+def test_shares_of_delta_never_exceed_the_whole():
+    _, share = split(1.0, 1e-6, 3)
+    assert 3 * share <= Fraction(1e-6) < 3 * (share + UNIT)

@@ -381,3 +381,10 @@ def test_a_flipped_code_is_each_other_code_and_never_itself():
         noise = Scripted([0, bit << 63])
         reported = noise.randomized_response(np.array([code]), 3, Fraction(1))
         assert reported.tolist() == [(code + 1 + bit) % 3]
+
+
+@pytest.mark.parametrize("gamma", [Fraction(1, 2), Fraction(3)])
+def test_a_coin_follows_its_word(gamma):
+    edge = int(exp(-gamma) * 2**64)
+    assert Scripted([edge - 2**20]).bernoulli_exp(gamma) is True
+    assert Scripted([edge + 2**20]).bernoulli_exp(gamma) is False
