@@ -27,7 +27,12 @@ def enumerable(n: int, sizes_known: bool, *, patient: bool = False) -> bool:
 
 
 def consistent_attributes(
-    H: FloatArray, answers: FloatArray, tolerance: float, *, sizes: tuple[int, int] | None = None
+    H: FloatArray,
+    answers: FloatArray,
+    tolerance: float,
+    *,
+    sizes: tuple[int, int] | None = None,
+    sums: bool = False,
 ) -> BoolArray | None:
     """Find every assignment that explains all answers.
 
@@ -41,6 +46,8 @@ def consistent_attributes(
         Largest error of an answer.
     sizes : tuple of (n_disadvantaged, n_advantaged), default=None
         Group sizes, where known.
+    sums : bool, default=False
+        Answers are sums over the advantaged, ``H @ a``, instead of gaps.
 
     Returns
     -------
@@ -76,8 +83,9 @@ def consistent_attributes(
     found: list[BoolArray] = []
     matches = 0
     for k in counts:
-        c = n / (k * (n - k))
-        target = float(weights @ (answers / c + k * means)) + count_weight * k
+        c = 1.0 if sums else n / (k * (n - k))
+        wanted = answers if sums else answers / c + k * means
+        target = float(weights @ wanted) + count_weight * k
         slack = float(weights.sum()) * tolerance / c + 1e-12 * (abs(target) + float(np.abs(key).sum()))
         low = np.searchsorted(ordered, target - halves[0] - slack, side="left")
         high = np.searchsorted(ordered, target - halves[0] + slack, side="right")
@@ -91,9 +99,10 @@ def consistent_attributes(
         second = order[np.concatenate([np.arange(low[i], high[i]) for i in hits])]
         pairs = np.hstack([subsets[0][first], subsets[1][second]])
         pairs = pairs[pairs.sum(axis=1) == k]
-        inside = pairs @ H.T
-        gaps = inside / k - (H.sum(axis=1) - inside) / (n - k)
-        found.append(pairs[np.abs(gaps - answers).max(axis=1, initial=0.0) <= tolerance])
+        told = pairs @ H.T
+        if not sums:
+            told = told / k - (H.sum(axis=1) - told) / (n - k)
+        found.append(pairs[np.abs(told - answers).max(axis=1, initial=0.0) <= tolerance])
     return np.concatenate(found) if found else np.zeros((0, n), dtype=bool)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from .certainty import judge_certainty
 from .decoders import (
     largest_entries,
     predict_gaps,
@@ -24,14 +25,12 @@ from .decoders import (
 from .enumeration import consistent_attributes, enumerable
 from .reconstruction import Reconstruction
 
-__all__ = ["decode_exact", "likely_sizes", "sizes_from_pairs", "twins"]
+__all__ = ["decode_exact", "likely_sizes", "sizes_from_pairs"]
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
-#: Bits by which the answers must exceed the uncertainty before a verified vector counts as the only one.
-_MARGIN_BITS = 30.0
 #: Multiplications that looking for individuals fixed by linear algebra may cost.
 _LINEAR_WORK = 10_000_000_000
 #: Sizes, or restarts, that message passing carries along in one matrix product.
@@ -41,7 +40,7 @@ _JITTERS = (0.2, 0.4)
 #: Numbers that all restarts together may carry, and that all iterations of the box may touch.
 _RESTART_WORK, _BOX_WORK = 20_000_000, 8_000_000_000
 #: Group sizes, best first, that are tried again where nothing verified: more of them for small problems.
-_RESTARTED, _RESTARTED_WORK = 4, 400_000
+_RESTARTED, _RESTARTED_WORK = 4, 120_000
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def _decode_signed(problem: _Problem, sizes: tuple[int, int] | None, decoder: st
             return linear
         sizes = linear.group_sizes if sizes is None else sizes
     sizes = sizes_from_pairs(H, problem.answers) if sizes is None else sizes
-    candidates = [sizes] if sizes is not None else likely_sizes(H, problem.answers)
+    candidates = [sizes] if sizes is not None else _whole(problem, likely_sizes(H, problem.answers))
     if decoder == "l1":
         return _judge(problem, solve_l1(H, problem.answers, candidates[0]), candidates[0])
     found = _by_relaxation(problem, candidates, decoder)
@@ -213,6 +212,29 @@ def likely_sizes(H: FloatArray, answers: FloatArray, limit: int = 240) -> list[t
         if 2 * q != n:
             pairs.append((n - q, q))
     return pairs
+
+
+def _whole(problem: _Problem, candidates: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Keep the sizes for which predictions on a grid have sums on that grid, as hard labels must.
+
+    Whichever the attributes, ``H @ a = SP / c + N1 mean(h)`` is a multiple of the grid's step and lies
+    between 0 and the sum of all predictions.
+    """
+    steps = 1.0
+    while steps < 2.0**21 and np.any(problem.H * steps != np.floor(problem.H * steps)):
+        steps *= 2.0
+    if steps >= 2.0**21:
+        return candidates
+    n = problem.H.shape[1]
+    ones = np.array([pair[1] for pair in candidates])
+    c = n / (ones * (n - ones))
+    sums = (problem.answers[:, None] / c + problem.H.mean(axis=1)[:, None] * ones) * steps
+    slack = problem.tolerance / c * steps + 1e-9
+    error = np.abs(sums - np.rint(sums)).max(axis=0)
+    total = problem.H.sum(axis=1)[:, None] * steps
+    possible = (sums > -slack - 0.5).all(axis=0) & (sums < total + slack + 0.5).all(axis=0)
+    kept = [pair for pair, good in zip(candidates, (error <= slack) & possible, strict=True) if good]
+    return kept or candidates
 
 
 def _by_relaxation(problem: _Problem, candidates: list[tuple[int, int]], decoder: str) -> Reconstruction:
@@ -305,7 +327,9 @@ def _judge(problem: _Problem, relaxed: FloatArray, sizes: tuple[int, int]) -> Re
     rounded = largest_entries(relaxed, sizes[1])
     n = relaxed.size
     if 0 < sizes[1] < n and _agrees(problem, rounded):
-        scores, certain, messages = _certainty(problem, rounded, relaxed)
+        scores, certain, messages = judge_certainty(
+            problem.H, rounded, relaxed, problem.tolerance, problem.prior
+        )
         return _result(problem, scores, certain, sizes, True, messages)
     return _result(
         problem,
@@ -321,86 +345,6 @@ def _agrees(problem: _Problem, advantaged: BoolArray) -> bool:
     """Predict every answer again and compare."""
     error = np.abs(predict_gaps(problem.H, advantaged) - problem.answers)
     return bool(error.max(initial=0.0) <= problem.tolerance)
-
-
-def _certainty(
-    problem: _Problem, advantaged: BoolArray, relaxed: FloatArray
-) -> tuple[FloatArray, BoolArray, tuple[str, ...]]:
-    """Say who is determined by a verified vector: not those who could change places with a twin."""
-    n = advantaged.size
-    scores = advantaged.astype(np.float64)
-    certain = np.ones(n, dtype=bool)
-    messages: list[str] = []
-    classes = twins(problem.H)
-    counts = np.bincount(classes)
-    share = np.bincount(classes, weights=scores) / counts
-    mixed = (share[classes] > 0.0) & (share[classes] < 1.0)
-    if mixed.any():
-        prior = problem.prior
-        scores[mixed] = share[classes][mixed]
-        if prior is not None:
-            scores[mixed] = _share_by_prior(classes, mixed, share, prior)
-        certain &= ~mixed
-        messages.append(
-            f"{int(mixed.sum())} individuals have the same predictions as others in every query and cannot "
-            "be told apart from them; their score is the share of the advantaged among them"
-        )
-    if _information(problem.H, problem.tolerance, int(advantaged.sum())) < _MARGIN_BITS:
-        certain[:] = False
-        scores = np.clip(relaxed, 0.0, 1.0)
-        messages.append("the answers are too few to exclude other assignments")
-    return scores, certain, tuple(messages)
-
-
-def _share_by_prior(classes: IntArray, mixed: BoolArray, share: FloatArray, prior: FloatArray) -> FloatArray:
-    """Spread the known count of a class of twins by the prior odds of its members."""
-    from scipy.optimize import brentq
-    from scipy.special import expit, logit
-
-    out = np.empty(classes.size)
-    odds = logit(np.clip(prior, 1e-9, 1.0 - 1e-9))
-    for label in np.unique(classes[mixed]):
-        members = classes == label
-        target = share[label]
-        shift = brentq(lambda t, o=odds[members], s=target: expit(o + t).mean() - s, -60.0, 60.0)
-        out[members] = expit(odds[members] + shift)
-    return out[mixed]
-
-
-def twins(H: FloatArray) -> IntArray:
-    """Label individuals so that those with equal predictions in every query share a label."""
-    columns = np.ascontiguousarray(H.T + 0.0)
-    seen: dict[bytes, int] = {}
-    return np.array([seen.setdefault(column.tobytes(), len(seen)) for column in columns], dtype=np.int64)
-
-
-def _information(H: FloatArray, tolerance: float, n_advantaged: int) -> float:
-    """Bits of the answers beyond those needed to name one assignment out of all of that size.
-
-    A row of many levels tells its spread over the tolerance; a row of few levels tells at most the
-    entropy of its (hypergeometric) counts; dependent rows tell nothing twice.
-    """
-    from scipy.special import gammaln
-
-    m, n = H.shape
-    p = n_advantaged / n
-    need = (gammaln(n + 1) - gammaln(n_advantaged + 1) - gammaln(n - n_advantaged + 1)) / np.log(2) + np.log2(
-        n
-    )
-    c = n / (n_advantaged * (n - n_advantaged))
-    spread = c * H.std(axis=1) * np.sqrt(n * p * (1.0 - p))
-    bits = np.log2(np.maximum(spread * np.sqrt(2 * np.pi * np.e) / (2.0 * tolerance), 1.0))
-    for i, row in enumerate(H):
-        sizes = np.sort(np.unique(row, return_counts=True)[1])[:-1]
-        if sizes.size > 40:
-            continue
-        variance = sizes * p * (1.0 - p) * (1.0 - sizes / n)
-        entropy = 0.5 * np.log2(2 * np.pi * np.e * (variance + 1.0 / 12.0))
-        bits[i] = min(bits[i], float(np.maximum(entropy, 0.0).sum()))
-    if bits.sum() - need < _MARGIN_BITS:
-        return float(bits.sum() - need)
-    rank = int(np.linalg.matrix_rank(H - H.mean(axis=1, keepdims=True))) if m <= n else n - 1
-    return float(np.sort(bits)[::-1][:rank].sum() - need)
 
 
 def _by_exhaustion(problem: _Problem, sizes: tuple[int, int] | None) -> Reconstruction | None:
