@@ -733,7 +733,7 @@ class FairnessAuditor:
         if array.ndim < 2 or array.size < _HASHED:
             return hashlib.sha256(np.ascontiguousarray(array).data).digest()
         key = np.frombuffer(self.ledger.digest(b"projections")[:16], dtype=np.uint64)
-        columns = np.random.Generator(np.random.Philox(key=key)).random((array.shape[1], 4))
+        columns = np.random.Generator(np.random.Philox(key=key)).random((array.shape[1], 2))
         return np.ascontiguousarray(array @ columns).tobytes()
 
     def _question(

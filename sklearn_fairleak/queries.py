@@ -76,9 +76,8 @@ class FairnessQuery:
 
     def totals(self) -> FloatArray:
         """Return the public weighted sums of the values, shape (n_models,)."""
-        if self.weights is None:
-            return np.asarray(self.values.sum(axis=1), dtype=np.float64)
-        return np.asarray(self.values @ self.weights, dtype=np.float64)
+        weights = np.ones(self.n_subset) if self.weights is None else self.weights
+        return np.asarray(self.values @ weights, dtype=np.float64)
 
     def restrict(self, codes: IntArray) -> IntArray:
         """Return the group codes of the subset, given those of the evaluation set."""

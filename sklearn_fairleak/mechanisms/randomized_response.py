@@ -106,18 +106,26 @@ class RandomizedResponse(Mechanism):
         for query in batch.queries:
             codes = query.restrict(reported)
             weights = np.ones(query.n_subset) if query.weights is None else query.weights
-            indicators = np.stack([(codes == group) * weights for group in range(public.n_groups)], axis=1)
+            # Reports add up to public totals, so the first group's sums follow from the others'.
+            told = not public.has_missing_status
+            indicators = np.stack(
+                [(codes == group) * weights for group in range(int(told), public.n_groups)], axis=1
+            )
             totals, weight = query.totals(), query.total_weight
             n_rows = totals.size
-            sums = (query.values @ indicators - other * totals[:, None]) / (keep - other)
-            counts = (indicators.sum(axis=0) - other * weight) / (keep - other)
+            raw, raw_counts = query.values @ indicators, indicators.sum(axis=0)
+            if told:
+                raw = np.column_stack([totals - raw.sum(axis=1), raw])
+                raw_counts = np.append(weight - raw_counts.sum(), raw_counts)
+            sums = (raw - other * totals[:, None]) / (keep - other)
+            counts = (raw_counts - other * weight) / (keep - other)
             blocks.append(
                 [
                     sums,
                     np.broadcast_to(counts, sums.shape),
                     np.full(n_rows, np.nan) if public.has_missing_status else totals,
                     np.full(n_rows, weight),
-                    _noise_factors(query.values, weights, variance),
+                    _noise_factors(query.values, weights, totals, variance),
                 ]
             )
         names = ("sums", "counts", "totals", "weights", "noise")
@@ -154,13 +162,15 @@ class RandomizedResponse(Mechanism):
         return range_limit(0.8 * variance**0.5 * n_samples / (smaller * max(1, n_samples - smaller)))
 
 
-def _noise_factors(values: FloatArray, weights: FloatArray, variance: float) -> FloatArray:
+def _noise_factors(
+    values: FloatArray, weights: FloatArray, totals: FloatArray, variance: float
+) -> FloatArray:
     """Return how two independent errors enter each row's sum and count."""
     squares = weights * weights
     # einsum rather than a product: block-wise threads and those of BLAS would fight.
     sums = map_row_blocks(lambda rows, where: np.einsum("ij,ij,j->i", rows, rows, squares), values)
     var_sum = variance * np.concatenate(sums)
-    shared = variance * (values @ squares)
+    shared = variance * (totals if np.array_equal(squares, weights) else values @ squares)
     count_sd = (variance * float(squares.sum())) ** 0.5
     factors = np.zeros((values.shape[0], 2, 2))
     factors[:, 0, 0] = np.sqrt(np.maximum(var_sum - (shared / count_sd) ** 2, 0.0))
