@@ -5,12 +5,14 @@ import pytest
 from scipy import integrate, stats
 from sklearn.metrics import roc_auc_score
 
+from sklearn_fairleak import FairnessAuditor
 from sklearn_fairleak.attack import AttributeRevealAttack, NoiseLaw
 from sklearn_fairleak.attack.decoders import predict_gaps
 from sklearn_fairleak.attack.likelihood import (
     NoisySystem,
     _channel,
     decode_noisy,
+    decode_unknown,
     likely_law,
     posterior_gamp,
     posterior_irls,
@@ -166,6 +168,52 @@ def test_randomized_response_is_read_at_its_own_odds():
     ones = q * (1 - p) / (q * (1 - p) + (1 - q) * p)
     np.testing.assert_allclose(found.scores[copy == 1], ones, rtol=1e-9)
     assert leakage_score(a, found.attributes) < np.exp(epsilon) / (1 + np.exp(epsilon)) + 0.06
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_randomized_response_gives_itself_and_its_epsilon_away(epsilon):
+    n = 120
+    p = NoiseLaw("randomized_response", epsilon).flip_probability
+    rng = np.random.default_rng(3)
+    a = (rng.random(n) < 0.5).astype(int)
+    copy = np.where(rng.random(n) < p, 1 - a, a)
+    H = rng.random((n, n))
+    size = (copy.sum() - p * n) / (1 - 2 * p)
+    inside = (H @ copy - p * H.sum(axis=1)) / (1 - 2 * p)
+    answers = inside / size - (H.sum(axis=1) - inside) / (n - size)
+    found = decode_unknown(H, answers)
+    assert found.attributes.tolist() == copy.tolist()
+    (told,) = [message for message in found.messages if "epsilon" in message]
+    assert float(told.split("=")[1]) == pytest.approx(epsilon, rel=0.01)
+
+
+def test_exact_and_rounded_answers_are_recognised_where_noise_was_expected():
+    H, a, answers, _ = population(100, 30, 110, 2)
+    assert decode_unknown(H, answers).exact
+    rounded = decode_unknown(H, np.round(answers, 3), sizes=(30, 70))
+    assert any("rounded to 3 decimals" in message for message in rounded.messages)
+    assert leakage_score(a, rounded.attributes) == 1.0
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("mechanism", ["noisy_sums", "randomized_response", "laplace", "attribute_conceal"])
+def test_nobody_guesses_better_than_epsilon_allows(mechanism):
+    # Accepting one person again and again is the sharpest question; its answer is worth exp(epsilon) at most.
+    epsilon, n, trials = 1.0, 12, 150
+    a = np.array([0, 1] * (n // 2))
+    right = 0
+    for trial in range(trials):
+        truth = np.roll(a, trial % 2)
+        auditor = FairnessAuditor(truth, ids=np.arange(n) + 1, epsilon=epsilon)
+        scorer = auditor.scorer(mechanism=mechanism, absolute=False, n_queries=1)
+        h = np.zeros(n)
+        h[0] = 1.0
+        answer = float(scorer.answer(h))
+        # Person 0 is advantaged with prior 1/2; the sign is the likelihood ratio test of symmetric laws.
+        right += (answer > 0) == (truth[0] == 1)
+    ceiling = np.exp(epsilon) / (1 + np.exp(epsilon))
+    assert right / trials < ceiling + 4 * np.sqrt(0.25 / trials)
+    assert right / trials > 0.45
 
 
 def test_unknown_noise_is_guessed_to_its_order_of_magnitude():

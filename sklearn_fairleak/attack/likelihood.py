@@ -17,8 +17,17 @@ import numpy.typing as npt
 from .decoders import gap_scale, largest_entries, rounding_tolerance, solve_amp, solve_linear
 from .noise_laws import NoiseLaw
 from .reconstruction import Reconstruction
+from .recovery import decode_exact
 
-__all__ = ["Posterior", "decode_noisy", "likely_law", "posterior_gamp", "posterior_irls", "posterior_lmmse"]
+__all__ = [
+    "Posterior",
+    "decode_noisy",
+    "decode_unknown",
+    "likely_law",
+    "posterior_gamp",
+    "posterior_irls",
+    "posterior_lmmse",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -362,6 +371,84 @@ def decode_noisy(
         threshold=float(scores.mean()),
         messages=tuple(messages),
     )
+
+
+def decode_unknown(
+    H: FloatArray,
+    answers: FloatArray,
+    *,
+    sizes: tuple[int, int] | None = None,
+    prior: FloatArray | None = None,
+    decoder: str = "auto",
+) -> Reconstruction:
+    """Decode signed answers of which nothing is known: exact, a private copy's, or noisy.
+
+    Answers that are exact for somebody's attributes give themselves away: some binary vector explains all
+    of them. If that takes a stretched scale, it is the copy that randomised response made, and the stretch
+    tells its flip probability.
+
+    Parameters
+    ----------
+    H : ndarray of shape (n_queries, n_individuals)
+        Submitted predictions.
+    answers : ndarray of shape (n_queries,)
+        Signed gaps.
+    sizes : tuple of (n_disadvantaged, n_advantaged), default=None
+        Group sizes.
+    prior : ndarray of shape (n_individuals,), default=None
+        Prior probability of being advantaged.
+    decoder : {"auto", "gamp", "irls", "lmmse"}, default="auto"
+        Decoder of noisy answers.
+
+    Returns
+    -------
+    Reconstruction
+    """
+    if decoder == "auto":
+        exact = decode_exact(H, answers, sizes=sizes, prior=prior, thorough=False)
+        if exact.verified:
+            return exact
+        law = _stretched_copy(H, answers)
+        if law is not None:
+            found = decode_noisy(H, answers, law, prior=prior)
+            return found.with_message(f"answers are those of a randomised copy, epsilon = {law.scale:.3g}")
+    for digits in range(1, 7):
+        if np.any(answers) and np.all(np.abs(np.round(answers, digits) - answers) <= 1e-12):
+            law = NoiseLaw.rounded(digits)
+            found = decode_noisy(H, answers, law, sizes=sizes, prior=prior, decoder=decoder)
+            return found.with_message(f"answers are taken for rounded to {digits} decimals")
+    law = likely_law(H, answers, sizes=sizes, prior=prior)
+    found = decode_noisy(H, answers, law, sizes=sizes, prior=prior, decoder=decoder)
+    return found.with_message(f"the noise is taken for {law.kind} of a scale guessed from the answers")
+
+
+def _stretched_copy(H: FloatArray, answers: FloatArray) -> NoiseLaw | None:
+    """Recognise randomised response: as many answers as individuals have coefficients of two values only."""
+    from scipy.optimize import brentq
+
+    n = H.shape[1]
+    if H.shape[0] + 2 < n:
+        return None
+    solution = solve_linear(H, answers)
+    v = solution.coefficients
+    ones = v > 0
+    count = int(ones.sum())
+    if not solution.reached.all() or not 0 < count < n:
+        return None
+    stretch = float(v[ones].mean() - v[~ones].mean())
+    if max(float(np.ptp(v[ones])), float(np.ptp(v[~ones]))) > 1e-6 * stretch:
+        return None
+
+    def excess(p: float) -> float:
+        size = (count - p * n) / (1.0 - 2.0 * p)
+        return n / (size * (n - size)) / (1.0 - 2.0 * p) - stretch
+
+    # Beyond this flip probability the debiased size would leave (0, n).
+    last = min(count, n - count) / n * (1.0 - 1e-9)
+    if excess(0.0) > 0.0 or excess(last) < 0.0:
+        return None
+    p = float(brentq(excess, 0.0, last, xtol=1e-15))
+    return NoiseLaw("randomized_response", float(np.log((1.0 - p) / p))) if p > 0.0 else None
 
 
 def _best_decoder(system: NoisySystem) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from .designs import size_probe
+from .noise_laws import NoiseLaw
 from .transcript import OracleStopped
 
 __all__ = ["Plan", "plan_attack"]
@@ -35,6 +36,8 @@ class Plan:
         Whether only 0/1 predictions are answered.
     messages : tuple of str
         What was found out.
+    law : NoiseLaw or None
+        Law of the noise, where it is known.
     """
 
     strategy: str
@@ -42,6 +45,14 @@ class Plan:
     decimals: int | None
     hard_labels: bool
     messages: tuple[str, ...] = ()
+    law: NoiseLaw | None = None
+
+    def fallback(self) -> Plan:
+        """Return what to do where digits could not be read: random models, and a decoder for noise."""
+        law = self.law
+        if law is None and self.decimals is not None:
+            law = NoiseLaw.rounded(self.decimals)
+        return replace(self, strategy="noisy", law=law)
 
 
 def plan_attack(
@@ -114,7 +125,13 @@ def plan_attack(
 
 
 def _decimals(answers: list[float]) -> int | None:
-    """Return the number of decimals to which all answers are rounded, if few."""
+    """Return the number of decimals to which all answers are rounded, if few.
+
+    Answers of 0 or 1 have few decimals of their own; noisy answers clipped to the range do, too.
+    """
+    answers = [answer for answer in answers if 0.0 < abs(answer) < 1.0]
+    if not answers:
+        return None
     for digits in range(_MOST_DECIMALS + 1):
         if all(abs(round(answer, digits) - answer) <= 1e-15 for answer in answers):
             return digits

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..metrics import leakage_score
 from . import designs, perturbation
 from .decoders import gap_coefficients
-from .likelihood import decode_noisy, likely_law
+from .likelihood import decode_noisy, decode_unknown
 from .noise_laws import NoiseLaw
 from .probing import Plan, plan_attack
 from .reconstruction import Reconstruction
@@ -217,7 +217,7 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         self._validate_params()
         base, labels = designs.base_predictions(X, y, self.base_estimator, self.hard_labels)
         reduction = self._reduction(labels, base.size)
-        plan = Plan(self.strategy, self.signed, self.decimals, self.hard_labels)
+        plan = self._given_plan()
         values = self._design(plan, reduction, base, labels, X, y)
         return reduction.to_predictions(values, base)
 
@@ -245,7 +245,7 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         reduction = self._reduction(truth, H.shape[1])
         prior = self._prior(None, H.shape[1])
         values = reduction.to_values(H)
-        plan = Plan(self.strategy, self.signed, self.decimals, self.hard_labels)
+        plan = self._given_plan()
         found = self._decode(plan, values, answers, None if prior is None else prior[reduction.reach])
         return self._keep(found, reduction, prior, values)
 
@@ -282,7 +282,7 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         def ask(values: FloatArray) -> float:
             return transcript(reduction.to_predictions(np.asarray(values, dtype=np.float64), base))
 
-        plan = Plan(self.strategy, self.signed, self.decimals, self.hard_labels)
+        plan = self._given_plan()
         try:
             if self.strategy == "auto":
                 plan = self._plan(ask, reduction.to_values(base))
@@ -290,6 +290,10 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
                     base = (base >= 0.5).astype(np.float64)
                     transcript.rebase(base)
             found = self._execute(plan, ask, reduction, base, labels, X, y, reached_prior)
+            if self.strategy == "auto" and not found.verified and plan.strategy != "noisy":
+                plan = plan.fallback()
+                second = self._execute(plan, ask, reduction, base, labels, X, y, reached_prior)
+                found = second.with_message(*found.messages)
         except OracleStopped as stop:
             found = self._salvage(transcript, plan, reduction, reached_prior, str(stop))
         found = replace(
@@ -375,10 +379,14 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
             raise ValueError(f"target must hold positions of individuals, from 0 to {n - 1}.")
         return targets
 
+    def _given_plan(self) -> Plan:
+        """Return what the parameters say."""
+        return Plan(self.strategy, self.signed, self.decimals, self.hard_labels, law=self.noise_law)
+
     def _plan(self, ask: Callable[[FloatArray], float], values: FloatArray) -> Plan:
         """Choose the strategy from a few answers."""
         if self.noise_law is not None:
-            return Plan("noisy", self.signed, self.decimals, self.hard_labels)
+            return replace(self._given_plan(), strategy="noisy")
         return plan_attack(
             ask,
             values,
@@ -458,15 +466,17 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         self, plan: Plan, H: FloatArray, answers: FloatArray, prior: FloatArray | None
     ) -> Reconstruction:
         """Decode answers to given values."""
-        if self.noise_law is not None or plan.strategy == "noisy" or self.decoder in _STATISTICAL:
-            law = self.noise_law
-            message: tuple[str, ...] = ()
-            if law is None:
-                law = likely_law(H, answers, sizes=self._sizes(), prior=prior)
-                message = (f"the noise is taken for {law.kind} of a scale guessed from the answers",)
+        if plan.strategy == "passive" and self.decoder == "auto" and plan.law is None:
+            decode = import_module(f"{__package__}.passive").decode
+            result = decode(H, answers, group_sizes=self._sizes())
+            assert isinstance(result, Reconstruction)
+            return result
+        if plan.law is not None or plan.strategy == "noisy" or self.decoder in _STATISTICAL:
             decoder = self.decoder if self.decoder in _STATISTICAL else "auto"
-            found = decode_noisy(H, answers, law, sizes=self._sizes(), prior=prior, decoder=decoder)
-            return found.with_message(*message)
+            settings: dict[str, Any] = {"sizes": self._sizes(), "prior": prior, "decoder": decoder}
+            if plan.law is None:
+                return decode_unknown(H, answers, **settings)
+            return decode_noisy(H, answers, plan.law, **settings)
         signed = bool((answers < 0).any() or not answers.any()) if plan.signed is None else plan.signed
         decoder = self.decoder
         if decoder == "auto" and plan.strategy in ("single", "double", "linear"):
@@ -498,7 +508,7 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
             strategy == "compressed_sensing"
             and self.n_queries is None
             and not plan.hard_labels
-            and self.noise_law is None
+            and plan.law is None
             and self.decoder == "auto"
         )
         if strategy not in _ADAPTIVE and not perturbs:
