@@ -44,7 +44,8 @@ class Charges:
         if members is None:
             self._paid = [plus(paid, loss) for paid in self._paid]
             return
-        inside = self._count(members)
+        classes = self._class_of[members]
+        inside = np.bincount(classes, minlength=len(self._paid))
         charged = np.flatnonzero(inside).tolist()
         if all(inside[number] == self._sizes[number] for number in charged):
             for number in charged:
@@ -61,13 +62,15 @@ class Charges:
             moved[number] = target
             self._sizes[number] -= size
             self._sizes[target] += size
-        self._class_of[members] = moved[self._class_of[members]]
+        self._class_of[members] = moved[classes]
         if len(self._paid) > self._merge_at:
             self._merge()
 
     def after(self, members: IntArray | None, loss: Units) -> list[Units]:
         """Return what the classes among some individuals would have paid after a charge."""
-        sizes = self._sizes if members is None else self._count(members).tolist()
+        sizes = self._sizes
+        if members is not None:
+            sizes = np.bincount(self._class_of[members], minlength=len(self._paid)).tolist()
         return [plus(paid, loss) for paid, size in zip(self._paid, sizes, strict=True) if size]
 
     def present(self) -> list[Units]:
@@ -81,10 +84,6 @@ class Charges:
     def classes(self) -> list[Units]:
         """Return what each class has paid, empty classes included."""
         return list(self._paid)
-
-    def _count(self, members: IntArray) -> npt.NDArray[np.intp]:
-        """Count the members of every class among some individuals."""
-        return np.bincount(self._class_of[members], minlength=len(self._paid))
 
     def _merge(self) -> None:
         """Put classes that have paid the same together, and drop empty ones."""
