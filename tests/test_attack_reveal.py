@@ -263,6 +263,24 @@ def test_an_oracle_that_stops_leaves_what_was_learned():
     assert any("the budget is used up" in message for message in found.messages)
 
 
+def test_a_strategy_that_keeps_what_it_read_warns_once():
+    base, a = population(200, 40)
+
+    def oracle(h):
+        oracle.calls += 1
+        if oracle.calls > 3:
+            raise TimeoutError("no more answers")
+        return h[a == 1].mean() - h[a == 0].mean()
+
+    oracle.calls = 0
+    with pytest.warns(UserWarning, match="no more answers") as caught:
+        attack = AttributeRevealAttack("positional", signed=True).run(oracle, base)
+    assert len(caught) == 1
+    sure = attack.reconstruction_.determined
+    assert 10 < sure.sum() < 200
+    assert attack.attributes_[sure].tolist() == a[sure].tolist()
+
+
 @pytest.mark.parametrize("answer", [np.nan, np.inf, "no"])
 def test_an_oracle_without_numbers_ends_the_attack(answer):
     base, _ = population(20, 5)
@@ -270,6 +288,7 @@ def test_an_oracle_without_numbers_ends_the_attack(answer):
     with pytest.warns(UserWarning, match="ended early"):
         attack.run(lambda h: answer, base)
     assert attack.n_queries_ == 0
+    assert len(attack.reconstruction_.messages) == 1
     assert np.all(attack.scores_ == 0.5)
     assert not attack.reconstruction_.determined.any()
 

@@ -290,12 +290,17 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
                     base = (base >= 0.5).astype(np.float64)
                     transcript.rebase(base)
             found = self._execute(plan, ask, reduction, base, labels, X, y, reached_prior)
-            if self.strategy == "auto" and not found.verified and plan.strategy != "noisy":
+            unread = not found.verified and transcript.stopped is None
+            if self.strategy == "auto" and unread and plan.strategy != "noisy":
                 plan = plan.fallback()
                 second = self._execute(plan, ask, reduction, base, labels, X, y, reached_prior)
                 found = second.with_message(*found.messages)
-        except OracleStopped as stop:
-            found = self._salvage(transcript, plan, reduction, reached_prior, str(stop))
+        except OracleStopped:
+            found = self._salvage(transcript, plan, reduction, reached_prior)
+        if transcript.stopped is not None:
+            kept = f"{transcript.stopped}; what {transcript.n_queries} answers had told until then is kept"
+            warnings.warn(f"The attack ended early: {kept}.", UserWarning, stacklevel=2)
+            found = found.with_message(kept)
         found = replace(
             found.with_message(*plan.messages),
             answers=transcript.answers,
@@ -535,23 +540,15 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         return result
 
     def _salvage(
-        self,
-        transcript: Transcript,
-        plan: Plan,
-        reduction: Reduction,
-        prior: FloatArray | None,
-        reason: str,
+        self, transcript: Transcript, plan: Plan, reduction: Reduction, prior: FloatArray | None
     ) -> Reconstruction:
         """Decode what was answered before the oracle stopped."""
         n = reduction.reach.size
         queries = transcript.queries
-        message = f"{reason}; what {transcript.n_queries} answers had told until then is kept"
-        warnings.warn(f"The attack ended early: {message}.", UserWarning, stacklevel=3)
         if queries is None or not len(queries):
             scores = np.full(n, 0.5) if prior is None else prior
-            return Reconstruction(scores, np.zeros(n, dtype=bool), transcript.answers, 0, messages=(message,))
-        values = reduction.to_values(queries)
-        return self._decode(plan, values, transcript.answers, prior).with_message(message)
+            return Reconstruction(scores, np.zeros(n, dtype=bool), transcript.answers, 0)
+        return self._decode(plan, reduction.to_values(queries), transcript.answers, prior)
 
     def _keep(
         self, found: Reconstruction, reduction: Reduction, prior: FloatArray | None, values: FloatArray | None

@@ -41,6 +41,8 @@ class Transcript:
         None where they would take too much memory.
     max_shift, accuracy_loss : float
         Largest distance and largest loss of accuracy against the base model.
+    stopped : str or None
+        Why the oracle stopped answering, if it did.
 
     Examples
     --------
@@ -62,18 +64,21 @@ class Transcript:
         self._answers: list[float] = []
         self.max_shift = 0.0
         self.accuracy_loss = 0.0
+        self.stopped: str | None = None
 
     def __call__(self, y_pred: npt.ArrayLike) -> float:
         """Submit one model and return the answer as a float."""
         h = np.array(y_pred, dtype=np.float64)
         try:
             answer = float(self._oracle(h.copy()))
+        except OracleStopped:
+            raise
         except Exception as error:
-            raise OracleStopped(
-                f"the oracle raised {type(error).__name__} at query {self.n_queries + 1}: {error}"
-            ) from error
+            self.stopped = f"the oracle raised {type(error).__name__} at query {self.n_queries + 1}: {error}"
+            raise OracleStopped(self.stopped) from error
         if not np.isfinite(answer):
-            raise OracleStopped(f"the oracle gave no finite number at query {self.n_queries + 1}")
+            self.stopped = f"the oracle gave no finite number at query {self.n_queries + 1}"
+            raise OracleStopped(self.stopped)
         self._answers.append(answer)
         if self._queries is not None:
             self._queries.append(h)
@@ -86,8 +91,9 @@ class Transcript:
         return answer
 
     def rebase(self, base: FloatArray) -> None:
-        """Measure shifts from other base predictions: labels, where the oracle wants labels."""
+        """Go on from other base predictions: labels, where the oracle refused probabilities."""
         self._base = base
+        self.stopped = None
 
     @property
     def n_queries(self) -> int:
