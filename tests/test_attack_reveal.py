@@ -357,6 +357,10 @@ def test_limits_that_cannot_be_honoured_are_refused():
         AttributeRevealAttack("linear", hard_labels=True, stealth=True).run(lambda h: 0.1, np.full(5, 0.5))
     with pytest.raises(ValueError, match="flips one label"):
         AttributeRevealAttack("linear", hard_labels=True, max_accuracy_loss=0.1).design(np.full(5, 0.5))
+    with pytest.raises(ValueError, match="does not reach"):
+        AttributeRevealAttack("double", metric="equal_opportunity", target=1).design(
+            np.full(4, 0.5), [1, 0, 1, 0]
+        )
     with pytest.raises(ValueError, match="target"):
         AttributeRevealAttack("single", target=7).run(lambda h: 0.1, np.full(5, 0.5))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -17,13 +16,12 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..metrics import leakage_score
-from . import designs, perturbation
+from . import designs
+from .campaign import ADAPTIVE, OTHERS, STATISTICAL, Campaign, decode
 from .decoders import gap_coefficients
-from .likelihood import decode_noisy, decode_unknown
 from .noise_laws import NoiseLaw
 from .probing import Plan, plan_attack
 from .reconstruction import Reconstruction
-from .recovery import decode_exact
 from .reductions import Reduction, reduce_metric
 from .transcript import OracleStopped, Transcript
 
@@ -31,15 +29,6 @@ __all__ = ["AttributeRevealAttack"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-
-#: Strategies of other modules that ask as they go: module and function.
-_ADAPTIVE = {
-    "positional": ("positional", "run"),
-    "positional_sparse": ("positional", "run_sparse"),
-    "coin_weighing": ("coin_weighing", "run"),
-}
-_STATISTICAL = ("gamp", "irls", "lmmse")
-_OTHERS = ("single", "double", "linear", "compressed_sensing", "absolute", "passive", "noisy")
 
 
 class AttributeRevealAttack(RegressorMixin, BaseEstimator):
@@ -136,7 +125,7 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "strategy": [StrOptions({"auto", *_ADAPTIVE, *_OTHERS})],
+        "strategy": [StrOptions({"auto", *ADAPTIVE, *OTHERS})],
         "base_estimator": [HasMethods(["fit", "predict"]), None],
         "n_queries": [Interval(Integral, 1, None, closed="left"), None],
         "noise": [Interval(Real, 0, 1, closed="right")],
@@ -147,7 +136,7 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         "hard_labels": ["boolean"],
         "signed": ["boolean", None],
         "decimals": [Interval(Integral, 0, 15, closed="both"), None],
-        "decoder": [StrOptions({"auto", "linear", "l1", "box", "amp", "gamp", "irls", "lmmse"})],
+        "decoder": [StrOptions({"auto", "linear", "l1", "box", "amp", *STATISTICAL})],
         "stealth": ["boolean"],
         "max_shift": [Interval(Real, 0, 1, closed="right"), None],
         "max_accuracy_loss": [Interval(Real, 0, 1, closed="both"), None],
@@ -215,11 +204,8 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
             can be had.
         """
         self._validate_params()
-        base, labels = designs.base_predictions(X, y, self.base_estimator, self.hard_labels)
-        reduction = self._reduction(labels, base.size)
-        plan = self._given_plan()
-        values = self._design(plan, reduction, base, labels, X, y)
-        return reduction.to_predictions(values, base)
+        campaign = self._campaign(X, y)
+        return campaign.reduction.to_predictions(campaign.design(self._given_plan()), campaign.base)
 
     def fit(self, X: Any, y: Any, *, labels: Any = None) -> AttributeRevealAttack:
         """Decode the attributes from queries and answers.
@@ -245,8 +231,10 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         reduction = self._reduction(truth, H.shape[1])
         prior = self._prior(None, H.shape[1])
         values = reduction.to_values(H)
-        plan = self._given_plan()
-        found = self._decode(plan, values, answers, None if prior is None else prior[reduction.reach])
+        reached = None if prior is None else prior[reduction.reach]
+        found = decode(
+            self._given_plan(), values, answers, sizes=self._sizes(), prior=reached, decoder=self.decoder
+        )
         return self._keep(found, reduction, prior, values)
 
     def run(self, oracle: Callable[[FloatArray], Any], X: Any, y: Any = None) -> AttributeRevealAttack:
@@ -271,32 +259,37 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         self._validate_params()
         if not callable(oracle):
             raise TypeError(f"oracle must be callable as oracle(y_pred), got {type(oracle).__name__}.")
-        base, labels = designs.base_predictions(X, y, self.base_estimator, self.hard_labels)
-        if base.size < 2:
-            raise ValueError(f"A gap between groups needs at least 2 individuals, got {base.size}.")
-        reduction = self._reduction(labels, base.size)
-        prior = self._prior(X, base.size)
-        reached_prior = None if prior is None else prior[reduction.reach]
-        transcript = Transcript(oracle, base, labels)
+        campaign = self._campaign(X, y)
+        reduction = campaign.reduction
+        transcript = Transcript(oracle, campaign.base, campaign.labels)
 
         def ask(values: FloatArray) -> float:
-            return transcript(reduction.to_predictions(np.asarray(values, dtype=np.float64), base))
+            values = np.asarray(values, dtype=np.float64)
+            return transcript(reduction.to_predictions(values, campaign.base))
 
         plan = self._given_plan()
         try:
-            if self.strategy == "auto":
-                plan = self._plan(ask, reduction.to_values(base))
+            if self.strategy == "auto" and plan.law is not None:
+                plan = replace(plan, strategy="noisy")
+            elif self.strategy == "auto":
+                plan = plan_attack(
+                    ask,
+                    campaign.values,
+                    shift=campaign.shift,
+                    hard_labels=self.hard_labels,
+                    signed=self.signed,
+                    decimals=self.decimals,
+                )
                 if plan.hard_labels and not self.hard_labels:
-                    base = (base >= 0.5).astype(np.float64)
-                    transcript.rebase(base)
-            found = self._execute(plan, ask, reduction, base, labels, X, y, reached_prior)
+                    campaign = replace(campaign, base=(campaign.base >= 0.5).astype(np.float64))
+                    transcript.rebase(campaign.base)
+            found = campaign.execute(plan, ask)
             unread = not found.verified and transcript.stopped is None
             if self.strategy == "auto" and unread and plan.strategy != "noisy":
                 plan = plan.fallback()
-                second = self._execute(plan, ask, reduction, base, labels, X, y, reached_prior)
-                found = second.with_message(*found.messages)
+                found = campaign.execute(plan, ask).with_message(*found.messages)
         except OracleStopped:
-            found = self._salvage(transcript, plan, reduction, reached_prior)
+            found = campaign.salvage(plan, transcript)
         if transcript.stopped is not None:
             kept = f"{transcript.stopped}; what {transcript.n_queries} answers had told until then is kept"
             warnings.warn(f"The attack ended early: {kept}.", UserWarning, stacklevel=2)
@@ -308,8 +301,8 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
             max_shift=transcript.max_shift,
             accuracy_loss=max(0.0, transcript.accuracy_loss),
         )
-        self.n_features_in_ = base.size
-        return self._keep(found, reduction, prior, None)
+        self.n_features_in_ = campaign.base.size
+        return self._keep(found, reduction, self._prior(X, campaign.base.size), None)
 
     def predict(self, X: Any) -> FloatArray:
         """Predict the answers to further queries.
@@ -375,180 +368,47 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
             raise ValueError("group_sizes must be two positive integers (n_disadvantaged, n_advantaged).")
         return int(sizes[0]), int(sizes[1])
 
-    def _targets(self, n: int) -> IntArray:
-        """Return the positions of the targets."""
+    def _targets(self, reduction: Reduction) -> IntArray:
+        """Return the targets' positions among the individuals that the metric reaches."""
+        n, reach = reduction.n_individuals, reduction.reach
         if self.target is None:
-            return np.arange(n)
+            return np.arange(reach.size)
         targets = np.atleast_1d(np.asarray(self.target, dtype=np.int64))
         if targets.ndim != 1 or targets.size == 0 or targets.min() < 0 or targets.max() >= n:
             raise ValueError(f"target must hold positions of individuals, from 0 to {n - 1}.")
-        return targets
+        if not np.isin(targets, reach).all():
+            raise ValueError(f"metric={self.metric!r} does not reach all of the targets.")
+        return np.searchsorted(reach, targets)
+
+    def _campaign(self, X: Any, y: Any) -> Campaign:
+        """Fit the base model and gather what the attack needs."""
+        base, labels = designs.base_predictions(X, y, self.base_estimator, self.hard_labels)
+        if base.size < 2:
+            raise ValueError(f"A gap between groups needs at least 2 individuals, got {base.size}.")
+        reduction = self._reduction(labels, base.size)
+        prior = self._prior(X, base.size)
+        return Campaign(
+            reduction=reduction,
+            base=base,
+            labels=labels,
+            X=X,
+            y=y,
+            base_estimator=self.base_estimator,
+            sizes=self._sizes(),
+            prior=None if prior is None else prior[reduction.reach],
+            targets=self._targets(reduction),
+            n_queries=self.n_queries,
+            noise=self.noise,
+            decoder=self.decoder,
+            stealth=self.stealth,
+            max_shift=self.max_shift,
+            max_accuracy_loss=self.max_accuracy_loss,
+            seed=check_random_state(self.random_state).randint(2**31 - 1),
+        )
 
     def _given_plan(self) -> Plan:
         """Return what the parameters say."""
         return Plan(self.strategy, self.signed, self.decimals, self.hard_labels, law=self.noise_law)
-
-    def _plan(self, ask: Callable[[FloatArray], float], values: FloatArray) -> Plan:
-        """Choose the strategy from a few answers."""
-        if self.noise_law is not None:
-            return replace(self._given_plan(), strategy="noisy")
-        return plan_attack(
-            ask,
-            values,
-            shift=self._shift(),
-            hard_labels=self.hard_labels,
-            signed=self.signed,
-            decimals=self.decimals,
-        )
-
-    def _shift(self) -> float | None:
-        """Return how far predictions may move from the base model's."""
-        if self.stealth:
-            return min(1e-5, 1.0 if self.max_shift is None else float(self.max_shift))
-        return None if self.max_shift is None else float(self.max_shift)
-
-    def _design(
-        self,
-        plan: Plan,
-        reduction: Reduction,
-        base: FloatArray,
-        labels: FloatArray | None,
-        X: Any,
-        y: Any,
-    ) -> FloatArray:
-        """Build the values to submit for the individuals that the metric reaches."""
-        strategy, shift = plan.strategy, self._shift()
-        values = reduction.to_values(base)
-        n = values.size
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        keep = self.stealth or self.max_accuracy_loss is not None
-        if plan.hard_labels and shift is not None and shift < 1.0:
-            raise ValueError(
-                "hard_labels=True moves predictions by 1: stealth and max_shift cannot be honoured."
-            )
-        flips_one = plan.hard_labels and strategy in ("double", "linear")
-        if flips_one and self.max_accuracy_loss is not None and self.max_accuracy_loss * n < 1.0:
-            raise ValueError(
-                f"strategy={strategy!r} flips one label at a time, which may cost an accuracy of {1 / n:.2g}: "
-                f"more than max_accuracy_loss={self.max_accuracy_loss:.2g}."
-            )
-        if strategy == "single":
-            if shift is not None or self.max_accuracy_loss is not None:
-                raise ValueError(
-                    "strategy='single' accepts one individual alone, which is far from any base model: it "
-                    "cannot honour stealth, max_shift or max_accuracy_loss. Use 'double'."
-                )
-            return designs.single_acceptances(n, self._targets(n))
-        if strategy == "double":
-            return designs.double_queries(
-                values, self._targets(n), max_shift=shift, keep_decisions=keep and not plan.hard_labels
-            )
-        if strategy == "linear":
-            return designs.linear_design(
-                values, max_shift=shift, keep_decisions=keep and not plan.hard_labels
-            )
-        if strategy == "passive":
-            if y is None:
-                raise ValueError("strategy='passive' retrains models, which needs X and y.")
-            m = self.n_queries or max(2, int(np.ceil(n / 15)))
-            return reduction.to_values(
-                designs.honest_models(X, y, self.base_estimator, m, rng, hard_labels=plan.hard_labels)
-            )
-        if strategy not in ("compressed_sensing", "noisy"):
-            raise ValueError(f"strategy={strategy!r} chooses its queries as answers come in: use run.")
-        m = self.n_queries or (n if strategy == "noisy" else max(1, int(np.ceil(0.4 * n))))
-        if plan.hard_labels:
-            truth = None if labels is None else reduction.to_values(labels)
-            return designs.balanced_flips(values, truth, m, self.max_accuracy_loss, rng)
-        if strategy == "noisy" and shift is None and self.max_accuracy_loss is None:
-            return designs.random_labels(n, m, rng)
-        noise = self.noise if shift is None else min(self.noise, shift)
-        probe = strategy == "compressed_sensing" and self.group_sizes is None and m > 3
-        H = designs.perturbed_models(values, m - 2 * probe, noise, rng, keep_decisions=keep)
-        return np.vstack([designs.size_probe(values, noise, keep_decisions=keep), H]) if probe else H
-
-    def _decode(
-        self, plan: Plan, H: FloatArray, answers: FloatArray, prior: FloatArray | None
-    ) -> Reconstruction:
-        """Decode answers to given values."""
-        if plan.strategy == "passive" and self.decoder == "auto" and plan.law is None:
-            decode = import_module(f"{__package__}.passive").decode
-            result = decode(H, answers, group_sizes=self._sizes())
-            assert isinstance(result, Reconstruction)
-            return result
-        if plan.law is not None or plan.strategy == "noisy" or self.decoder in _STATISTICAL:
-            decoder = self.decoder if self.decoder in _STATISTICAL else "auto"
-            settings: dict[str, Any] = {"sizes": self._sizes(), "prior": prior, "decoder": decoder}
-            if plan.law is None:
-                return decode_unknown(H, answers, **settings)
-            return decode_noisy(H, answers, plan.law, **settings)
-        signed = bool((answers < 0).any() or not answers.any()) if plan.signed is None else plan.signed
-        decoder = self.decoder
-        if decoder == "auto" and plan.strategy in ("single", "double", "linear"):
-            decoder = "linear"
-        return decode_exact(
-            H,
-            answers,
-            sizes=self._sizes(),
-            signed=signed,
-            decimals=plan.decimals,
-            prior=prior,
-            decoder=decoder,
-        )
-
-    def _execute(
-        self,
-        plan: Plan,
-        ask: Callable[[FloatArray], float],
-        reduction: Reduction,
-        base: FloatArray,
-        labels: FloatArray | None,
-        X: Any,
-        y: Any,
-        prior: FloatArray | None,
-    ) -> Reconstruction:
-        """Carry out a plan: ask as answers come in, or all at once."""
-        strategy = plan.strategy
-        perturbs = strategy == "absolute" or (
-            strategy == "compressed_sensing"
-            and self.n_queries is None
-            and not plan.hard_labels
-            and plan.law is None
-            and self.decoder == "auto"
-        )
-        if strategy not in _ADAPTIVE and not perturbs:
-            H = self._design(plan, reduction, base, labels, X, y)
-            return self._decode(plan, H, np.array([ask(h) for h in H]), prior)
-        settings: dict[str, Any] = {
-            "y": None if labels is None else reduction.to_values(labels),
-            "decimals": plan.decimals,
-            "stealth": self.stealth,
-            "max_shift": self.max_shift,
-            "max_accuracy_loss": self.max_accuracy_loss,
-            "group_sizes": self._sizes(),
-            "random_state": check_random_state(self.random_state).randint(2**31 - 1),
-        }
-        values = reduction.to_values(base)
-        if perturbs:
-            signed = False if strategy == "absolute" else plan.signed
-            settings |= {"noise": self.noise, "n_queries": self.n_queries, "prior": prior, "signed": signed}
-            return perturbation.run(ask, values, **settings)
-        module, function = _ADAPTIVE[strategy]
-        attack = getattr(import_module(f"{__package__}.{module}"), function)
-        result = attack(ask, values, signed=plan.signed, **settings)
-        assert isinstance(result, Reconstruction)
-        return result
-
-    def _salvage(
-        self, transcript: Transcript, plan: Plan, reduction: Reduction, prior: FloatArray | None
-    ) -> Reconstruction:
-        """Decode what was answered before the oracle stopped."""
-        n = reduction.reach.size
-        queries = transcript.queries
-        if queries is None or not len(queries):
-            scores = np.full(n, 0.5) if prior is None else prior
-            return Reconstruction(scores, np.zeros(n, dtype=bool), transcript.answers, 0)
-        return self._decode(plan, reduction.to_values(queries), transcript.answers, prior)
 
     def _keep(
         self, found: Reconstruction, reduction: Reduction, prior: FloatArray | None, values: FloatArray | None
