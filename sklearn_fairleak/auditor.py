@@ -308,6 +308,7 @@ class FairnessAuditor:
         *,
         rows: RowIds | None = None,
         sample_weight: Any = None,
+        scoring: bool = False,
     ) -> PrivateAnswers:
         """Answer one question, or replay the recorded answer to it.
 
@@ -323,6 +324,9 @@ class FairnessAuditor:
             Ids of the rows; None means all individuals in their order.
         sample_weight : array-like of shape (n_samples,), default=None
             Public weights.
+        scoring : bool, default=False
+            Whether scikit-learn asks, which turns exceptions into NaN: a refusal then warns
+            in this process as well.
 
         Returns
         -------
@@ -339,7 +343,12 @@ class FairnessAuditor:
         """
         settings = self._accounts[account]
         batch, positions = self._batch(settings, y_pred, y_true, rows, sample_weight)
-        return self._answer(account, settings, batch, positions)
+        try:
+            return self._answer(account, settings, batch, positions)
+        except PrivacyBudgetExceeded:
+            if scoring:
+                _warn_refused(settings, self.refused(account))
+            raise
 
     def choose(
         self,
@@ -591,6 +600,37 @@ class FairnessAuditor:
             "n_refused_": self.ledger.n_refused(),
         }
 
+    def serve(self, address: Any = None, authkey: bytes | None = None) -> Any:
+        """Answer model developers in other processes, where attributes never are.
+
+        Parameters
+        ----------
+        address : str or tuple, default=None
+            Path of a socket file (made with mode 0600), or (host, port). None makes a
+            private socket.
+        authkey : bytes, default=None
+            Key that clients must prove to hold; None makes a random one.
+
+        Returns
+        -------
+        Server
+            With ``address``, ``authkey``, ``close()``; a context manager. Clients use
+            :func:`sklearn_fairleak.connect_auditor`. Answers that are not private are refused.
+
+        Examples
+        --------
+        >>> from sklearn_fairleak import FairnessAuditor, connect_auditor
+        >>> auditor = FairnessAuditor(["f", "m"] * 50, ids=range(1, 101))
+        >>> with auditor.serve() as server:
+        ...     remote = connect_auditor(server.address, server.authkey)
+        ...     answer = remote.scorer().answer([0, 1] * 50)
+        >>> auditor.report()["n_answers_"]
+        1
+        """
+        from .remote import serve_auditor
+
+        return serve_auditor(self, address, authkey)
+
     def find_rows(self, X: Any, y: Any, sample_ids: Any, id_column: Any) -> RowIds:
         """Find the ids of a query's rows; see :func:`~sklearn_fairleak.individuals.find_row_ids`."""
         key = self.row_key if self.is_count else None
@@ -782,6 +822,17 @@ def _chosen(
         n_samples=batch.n_samples,
         is_private=settings.random_state is None,
         replayed=replayed,
+    )
+
+
+def _warn_refused(settings: AccountSettings, refused: int) -> None:
+    """Say where somebody looks that scores are missing: a worker's own warnings are lost."""
+    warnings.warn(
+        f"PrivacyBudgetExceeded: the budget epsilon={float(settings.epsilon):g} for "
+        f"n_queries={settings.n_queries} answers is used up; {refused} question(s) of this scorer were refused "
+        "so far. Scores are missing: do not choose among the others.",
+        UserWarning,
+        stacklevel=4,
     )
 
 

@@ -125,6 +125,7 @@ class _Handler:
                 named.get("y_true"),
                 rows=rows,
                 sample_weight=named.get("sample_weight"),
+                scoring=bool(header["scoring"]),
             )
             return answers.to_plain(), []
         raise ValueError(f"unknown call {call!r}")
@@ -201,6 +202,7 @@ class RemoteAuditor:
         *,
         rows: RowIds | None = None,
         sample_weight: Any = None,
+        scoring: bool = False,
     ) -> PrivateAnswers:
         """Ask one question; see :meth:`FairnessAuditor.ask`."""
         arrays = {"y_pred": y_pred if getattr(y_pred, "ndim", 1) == 2 else as_column(y_pred, "y_pred")}
@@ -217,6 +219,7 @@ class RemoteAuditor:
             "account": account,
             "names": list(arrays),
             "explicit": rows is not None and rows.explicit,
+            "scoring": scoring,
         }
         reply, _ = self._client.ask(header, [np.ascontiguousarray(array) for array in arrays.values()])
         return PrivateAnswers.from_plain(reply)

@@ -13,10 +13,12 @@ from sklearn.utils._param_validation import Interval, StrOptions, validate_param
 
 from .answers import PrivateAnswer, PrivateAnswers
 from .auditor import AccountSettings, FairnessAuditor, check_budget
+from .exceptions import PrivacyBudgetExceeded
 from .individuals import RowIds, plain_ids
 from .labels import as_column
 from .ledger import PrivacyLedger
 from .mechanisms import MECHANISMS, Mechanism, get_mechanism
+from .preflight import AnswerCount, count_answers
 from .queries import canonical_metric
 
 __all__ = ["PrivateFairnessScorer"]
@@ -242,7 +244,7 @@ class PrivateFairnessScorer(BaseEstimator):
         """
         auditor, account, rows = self._who(X, y, sample_ids, sensitive_features)
         predictions = _response(estimator, X, self.response_method, self._terms.pos_label)
-        answers = auditor.ask(account, predictions, y, rows=rows, sample_weight=sample_weight)
+        answers = auditor.ask(account, predictions, y, rows=rows, sample_weight=sample_weight, scoring=True)
         value = float(answers.values[0])
         return value if answers.ratio else -abs(value)
 
@@ -370,6 +372,74 @@ class PrivateFairnessScorer(BaseEstimator):
             minority_share=minority_share,
         )
 
+    def count_answers(
+        self, search: Any, X: Any = None, y: Any = None, *, groups: Any = None, n_samples: int | None = None
+    ) -> AnswerCount:
+        """Count the answers that a search will ask of this scorer.
+
+        See :func:`sklearn_fairleak.preflight.count_answers`.
+
+        Returns
+        -------
+        AnswerCount
+            ``total`` and ``per_individual``.
+        """
+        return count_answers(search, X, y, groups=groups, n_samples=n_samples)
+
+    def preflight(self, search: Any, X: Any, y: Any = None, *, groups: Any = None) -> AnswerCount:
+        """Check before any fit that the budget covers a search.
+
+        Parameters
+        ----------
+        search : estimator, splitter or int
+            See :func:`sklearn_fairleak.preflight.count_answers`.
+        X, y, groups : array-like
+            What the search will be fitted on.
+
+        Returns
+        -------
+        AnswerCount
+
+        Raises
+        ------
+        PrivacyBudgetExceeded
+            If a person would be asked about more often than ``n_queries`` allows. Nothing
+            is charged.
+        """
+        self._check_open()
+        count = count_answers(search, X, y, groups=groups)
+        unlimited = self._terms.mechanism.name == "randomized_response"
+        if count.per_individual > self._terms.n_queries and not unlimited:
+            raise PrivacyBudgetExceeded(
+                f"The search asks up to {count.per_individual} answers about one person, and n_queries="
+                f"{self._terms.n_queries} are agreed. Make a scorer with n_queries={count.per_individual} (each "
+                "answer gets noisier), try fewer candidates, or select privately with PrivateFairSearchCV."
+            )
+        return count
+
+    def refit_by(self, name: str = "score") -> _RefitBy:
+        """Return a ``refit=`` callable that refuses to choose among missing scores.
+
+        Parameters
+        ----------
+        name : str, default="score"
+            Which mean test score decides: ``"score"``, or a key of ``scoring``.
+
+        Returns
+        -------
+        callable
+            ``refit(cv_results)``: the best index; raises PrivacyBudgetExceeded if a
+            candidate's score is missing.
+
+        Examples
+        --------
+        >>> from sklearn_fairleak import PrivateFairnessScorer
+        >>> refit = PrivateFairnessScorer().refit_by()
+        >>> refit({"mean_test_score": [-0.2, -0.1], "split0_test_score": [-0.2, -0.1]})
+        1
+        """
+        return _RefitBy(name)
+
     def as_metric(self) -> Any:
         """Return ``f(y_true, y_pred)`` for ``make_scorer`` and threshold tuning.
 
@@ -464,6 +534,26 @@ class PrivateFairnessScorer(BaseEstimator):
             )
         self._check_open()
         return self.auditor_, self._account, self.auditor_.find_rows(X, y, sample_ids, self.id_column)
+
+
+class _RefitBy:
+    """Choose the best candidate, unless an answer is missing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, cv_results: Any) -> int:
+        missing = sum(
+            int(np.isnan(np.asarray(scores, dtype=np.float64)).sum())
+            for key, scores in cv_results.items()
+            if key.startswith("split") and "_test_" in key
+        )
+        if missing:
+            raise PrivacyBudgetExceeded(
+                f"{missing} scores of the search are missing, so candidates cannot be compared fairly. Raise "
+                "n_queries or epsilon before the search (scorer.preflight tells), or try fewer candidates."
+            )
+        return int(np.argmax(cv_results[f"mean_test_{self.name}"]))
 
 
 class _PrivateMetric:
