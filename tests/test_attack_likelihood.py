@@ -8,12 +8,10 @@ from sklearn.metrics import roc_auc_score
 from sklearn_fairleak import FairnessAuditor
 from sklearn_fairleak.attack import AttributeRevealAttack, NoiseLaw
 from sklearn_fairleak.attack.decoders import predict_gaps
-from sklearn_fairleak.attack.likelihood import (
+from sklearn_fairleak.attack.likelihood import decode_noisy, decode_unknown, likely_law
+from sklearn_fairleak.attack.posteriors import (
     NoisySystem,
     _channel,
-    decode_noisy,
-    decode_unknown,
-    likely_law,
     posterior_gamp,
     posterior_irls,
     posterior_lmmse,

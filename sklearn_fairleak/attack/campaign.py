@@ -18,7 +18,7 @@ from .recovery import decode_exact
 from .reductions import Reduction
 from .transcript import Transcript
 
-__all__ = ["ADAPTIVE", "OTHERS", "STATISTICAL", "STEALTH", "Campaign", "decode"]
+__all__ = ["ADAPTIVE", "OTHERS", "STATISTICAL", "Campaign", "decode"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -32,8 +32,6 @@ ADAPTIVE = {
 OTHERS = ("single", "double", "linear", "compressed_sensing", "absolute", "passive", "noisy")
 #: Decoders that need a law of noise.
 STATISTICAL = ("gamp", "irls", "lmmse")
-#: How far stealthy predictions stray from the base model's.
-STEALTH = 1e-5
 
 
 def decode(
@@ -138,7 +136,7 @@ class Campaign:
     def shift(self) -> float | None:
         """How far predictions may move from the base model's."""
         if self.stealth:
-            return min(STEALTH, 1.0 if self.max_shift is None else float(self.max_shift))
+            return min(perturbation.STEALTH, 1.0 if self.max_shift is None else float(self.max_shift))
         return None if self.max_shift is None else float(self.max_shift)
 
     def design(self, plan: Plan) -> FloatArray:

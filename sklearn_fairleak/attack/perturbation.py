@@ -17,13 +17,14 @@ from .designs import perturbed_models, size_probe
 from .reconstruction import Reconstruction
 from .recovery import decode_exact
 
-__all__ = ["run", "run_absolute"]
+__all__ = ["STEALTH", "run"]
 
 FloatArray = npt.NDArray[np.float64]
 
 #: Base gap over spread of the perturbed gaps above which no sign turns.
 _SAFE = 8.0
-_STEALTH = 1e-5
+#: How far stealthy predictions stray from the base model's.
+STEALTH = 1e-5
 
 
 def run(
@@ -85,7 +86,7 @@ def run(
     rng = np.random.default_rng(random_state)
     n = base.size
     keep = stealth or max_accuracy_loss is not None
-    width = min(noise, 1.0 if max_shift is None else max_shift, _STEALTH if stealth else 1.0)
+    width = min(noise, 1.0 if max_shift is None else max_shift, STEALTH if stealth else 1.0)
     # Half a step inside, so that rounding in base + shift never shows as a larger shift.
     width = max(width - 1e-15, 0.5 * width)
     lowest, highest = base - width, base + width
@@ -120,12 +121,6 @@ def run(
         if found.exact or wanted >= most:
             return found
         wanted = min(most, int(np.ceil(1.12 * wanted)))
-
-
-def run_absolute(oracle: Callable[[FloatArray], float], base: FloatArray, **settings: Any) -> Reconstruction:
-    """Submit perturbed models whose gaps keep one sign, to an oracle that answers ``|SP|``; see `run`."""
-    settings["signed"] = False
-    return run(oracle, base, **settings)
 
 
 def _anchored(
