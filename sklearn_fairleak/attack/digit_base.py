@@ -101,8 +101,11 @@ def digit_base(base: npt.ArrayLike, *, stealth: bool = False, max_shift: float |
             f"max_shift={max_shift!r} leaves no room for digits in double precision; allow at least 1e-11."
         )
     found = _floored(h, bits, strict)
-    # A finer grid keeps even those within the allowed shift who had no room for a step up.
-    return _floored(h, bits + 1, False) if found is None else found
+    if found is None:
+        # A finer grid keeps even those within the allowed shift who had no room for a step up.
+        found = _floored(h, bits + 1, False)
+        assert found is not None
+    return found
 
 
 def _floored(h: FloatArray, bits: int, strict: bool) -> DigitBase | None:

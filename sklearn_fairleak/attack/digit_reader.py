@@ -20,7 +20,7 @@ from .group_sums import (
     reason_of,
 )
 from .reconstruction import Reconstruction
-from .subset_sums import SubsetSums, longest_block
+from .subset_sums import best_block, find_subset
 from .transcript import OracleStopped, Transcript
 
 __all__ = ["DigitReader"]
@@ -162,50 +162,70 @@ class DigitReader:
         length = min(e.capacity(self._base, self._level) for e in self._alive)
         if length < 1:
             return False
-        size = max(length, self._sparse_length(length))
         n = self._base.n
-        pending = deque(np.array_split(np.arange(n), math.ceil(n / size)))
-        allowed, unread, done = 2 + len(pending) // 20, 0, 0
+        people = np.arange(n)
+        if self._sparse_weights is not None:
+            people = self._read_sparse_blocks(length, self._sparse_weights)
+        pending = deque(np.array_split(people, math.ceil(people.size / length)) if people.size else [])
+        allowed, unread = 2 + len(pending) // 20, 0
         while pending:
             block = pending.popleft()
-            if self._read_block(block, length):
-                done += block.size
-                if self._progress is not None:
-                    self._progress(done, n)
+            answer = self._ask_digits(block)
+            if self._learn(block, [self._read_digits(answer, block, e) for e in self._alive]):
                 continue
-            if block.size <= length:
-                # Sparse blocks may fail by chance; digits fail only if the oracle is noisier than assumed.
-                unread += 1
-                if unread > allowed or block.size == 1:
-                    return False
-            pending.extend(part for part in np.array_split(block, 2) if part.size)
+            unread += 1
+            if unread > allowed or block.size == 1:
+                return False
+            pending.extend(np.array_split(block, 2))
         return True
 
-    def _sparse_length(self, length: int) -> int:
-        """Return how many people a block holds if most of them are in the larger group."""
-        if self._sparse_weights is None:
-            return 0
-        return min(longest_block(min(e.n1, e.n0) / self._base.n, length) for e in self._alive)
-
-    def _read_block(self, block: IntArray, length: int) -> bool:
-        """Ask about a block and let every explanation read it; drop those that fail where others do not."""
-        if block.size <= length:
-            answer = self._ask_digits(block)
-            readings = [self._read_digits(answer, block, e) for e in self._alive]
-        else:
-            assert self._sparse_weights is not None
-            weights = self._sparse_weights.integers(1, 1 << length, block.size)
-            answer = self._ask(block, weights, length)
-            readings = [self._read_weights(answer, block, weights, length, e) for e in self._alive]
+    def _learn(self, block: IntArray, readings: list[IntArray | None]) -> bool:
+        """Keep what explanations read, and drop those that could not read where others could."""
         if all(reading is None for reading in readings):
             return False
-        kept = []
-        for explanation, reading in zip(self._alive, readings, strict=True):
-            if reading is not None:
-                explanation.attributes[block] = reading
-                kept.append(explanation)
-        self._alive = kept
+        pairs = [pair for pair in zip(self._alive, readings, strict=True) if pair[1] is not None]
+        for explanation, reading in pairs:
+            explanation.attributes[block] = reading
+        self._alive = [explanation for explanation, _ in pairs]
+        if self._progress is not None:
+            self._progress(int((self._alive[0].attributes >= 0).sum()), self._base.n)
         return True
+
+    def _read_sparse_blocks(self, length: int, rng: np.random.Generator) -> IntArray:
+        """Read blocks longer than an answer's digits; return the people that are left for digits."""
+        n = self._base.n
+        size = min(best_block(min(e.n1, e.n0) / n, length) for e in self._alive)
+        if size <= length:
+            return np.arange(n)
+        hard = []
+        for block in np.array_split(np.arange(n), math.ceil(n / size)):
+            weights = rng.integers(1, 1 << length, block.size)
+            answer = self._ask(block, weights, length)
+            if not self._search(block, weights, answer, length):
+                hard.append((block, weights, answer))
+        while hard:
+            # Half an answer's digits of two blocks each leave few enough for their own answers to tell.
+            pair, hard = hard[:2], hard[2:]
+            open_ = [
+                block[self._alive[0].attributes[block] < 0][: length // len(pair)] for block, _, _ in pair
+            ]
+            people = np.concatenate(open_)
+            answer = self._ask_digits(people)
+            if not self._learn(people, [self._read_digits(answer, people, e) for e in self._alive]):
+                break
+            hard += [
+                (block, weights, answer)
+                for block, weights, answer in pair
+                if (self._alive[0].attributes[block] < 0).any()
+                and not self._search(block, weights, answer, length)
+            ]
+        return np.flatnonzero(self._alive[0].attributes < 0)
+
+    def _search(self, block: IntArray, weights: IntArray, answer: float, length: int) -> bool:
+        """Let every explanation look for a block's members of the smaller group."""
+        return self._learn(
+            block, [self._read_weights(answer, block, weights, length, e) for e in self._alive]
+        )
 
     def _ask(self, block: IntArray, weights: IntArray, bits: int) -> float:
         """Submit the base model with a block raised by weights below a step."""
@@ -233,12 +253,15 @@ class DigitReader:
         sums = self._sums(answer, raised, bits, explanation)
         if len(sums) != 1:
             return None
-        smaller = explanation.n1 < explanation.n0
-        few = SubsetSums(weights).find(sums[0] if smaller else raised - sums[0])
+        smaller = int(explanation.n1 < explanation.n0)
+        members = explanation.attributes[block].astype(np.int64)
+        rest = (sums[0] if smaller else raised - sums[0]) - int(weights[members == smaller].sum())
+        unknown = np.flatnonzero(members < 0)
+        few = find_subset(weights[unknown], rest)
         if few is None:
             return None
-        members = np.full(block.size, 0 if smaller else 1, dtype=np.int64)
-        members[few] = 1 - members[few]
+        members[unknown] = 1 - smaller
+        members[unknown[few]] = smaller
         return members
 
     def _sums(self, answer: float, raised: int, bits: int, explanation: _Explanation) -> list[int]:

@@ -13,111 +13,150 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SubsetSums", "longest_block"]
+__all__ = ["best_block", "find_subset"]
 
 IntArray = npt.NDArray[np.int64]
 
-#: Subsets of half a block that are listed at most.
-_MOST_SUBSETS = 1_500_000
-#: Expected number of wrong subsets of the right sum that is tolerated in a block.
-_MOST_COINCIDENCES = 1e-3
+#: Subsets of one size of half a block that are listed at most.
+_MOST_SUBSETS = 1_000_000
+#: Expected number of wrong subsets of the right sum that is tolerated in a search.
+_MOST_COINCIDENCES = 0.05
+#: Masks of half a block are kept in 63 bits.
+_MOST_PEOPLE = 120
 
 
-class SubsetSums:
-    """Find small subsets of weights by their sum.
+def find_subset(weights: IntArray, total: int) -> IntArray | None:
+    """Find the smallest subset of weights with a given sum.
 
     Parameters
     ----------
     weights : ndarray of int of shape (n_people,)
-        Positive weights; at most 124 of them.
+        Positive weights, at most 120 of them.
+    total : int
+        Sum to find.
+
+    Returns
+    -------
+    ndarray of int or None
+        Positions of the subset; None unless there is one, small enough to be no coincidence.
+
+    References
+    ----------
+    E. Horowitz & S. Sahni, "Computing partitions with applications to the knapsack problem",
+    Journal of the ACM 21 (1974).
 
     Examples
     --------
     >>> import numpy as np
-    >>> from sklearn_fairleak.attack.subset_sums import SubsetSums
+    >>> from sklearn_fairleak.attack.subset_sums import find_subset
     >>> weights = np.random.default_rng(0).integers(1, 2**40, 60)
-    >>> SubsetSums(weights).find(int(weights[[3, 17, 44, 59]].sum())).tolist()
+    >>> find_subset(weights, int(weights[[3, 17, 44, 59]].sum())).tolist()
     [3, 17, 44, 59]
     """
+    half = weights.size // 2
+    left, right = _Half(weights[:half]), _Half(weights[half:])
+    bits = math.log2(float(weights.max(initial=1)))
+    for size in range(_most_members(weights.size, bits) + 1):
+        hits = [hit for k in range(size + 1) for hit in left.matches(k, right, size - k, total)]
+        if len(hits) > 1:
+            return None
+        if hits:
+            mask = hits[0][0] | hits[0][1] << half
+            return np.array([i for i in range(weights.size) if mask >> i & 1], dtype=np.int64)
+    return None
+
+
+class _Half:
+    """List the subsets of half a block, size by size and sorted by their sums, as far as they are needed."""
 
     def __init__(self, weights: IntArray) -> None:
-        self._weights = np.asarray(weights, dtype=np.int64)
-        self._half = self._weights.size // 2
+        self._weights = weights
+        self._unsorted = [(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))]
+        self._sorted: list[tuple[IntArray, IntArray]] = []
 
-    def find(self, total: int) -> IntArray | None:
-        """Return the members of the subset with this sum, None unless there is one plausible subset."""
-        spread = float(self._weights.sum())
-        left, right = self._weights[: self._half], self._weights[self._half :]
-        for most in range(self._weights.size + 1):
-            pairs = _count(left.size, most) * _count(right.size, most)
-            if max(_count(left.size, most), _count(right.size, most)) > _MOST_SUBSETS:
-                return None
-            if pairs / spread > _MOST_COINCIDENCES:
-                return None
-            if most < 2 and self._weights.size > 8:
-                continue
-            sums_left, masks_left = _subset_sums(left, most)
-            sums_right, masks_right = _subset_sums(right, most)
-            order = np.argsort(sums_right, kind="stable")
-            sorted_right = sums_right[order]
-            first = np.searchsorted(sorted_right, total - sums_left, side="left")
-            last = np.searchsorted(sorted_right, total - sums_left, side="right")
-            hits = np.flatnonzero(last > first)
-            if hits.size:
-                if hits.size > 1 or last[hits[0]] - first[hits[0]] > 1:
-                    return None
-                mask_left = int(masks_left[hits[0]])
-                mask_right = int(masks_right[order[first[hits[0]]]])
-                members = [i for i in range(left.size) if mask_left >> i & 1]
-                members += [self._half + i for i in range(right.size) if mask_right >> i & 1]
-                return np.array(members, dtype=np.int64)
-        return None
+    def subsets(self, size: int) -> tuple[IntArray, IntArray] | None:
+        """Return sums and bit masks of the subsets of a size, None if there are none or too many."""
+        people = self._weights.size
+        if size > people or math.comb(people, size) > _MOST_SUBSETS:
+            return None
+        while len(self._sorted) <= size:
+            k = len(self._sorted)
+            if k:
+                sums, masks = self._unsorted[-1]
+                parent, person = _extensions(people, k)
+                bit = np.left_shift(np.int64(1), person.astype(np.int64))
+                self._unsorted.append((sums[parent] + self._weights[person], masks[parent] | bit))
+            sums, masks = self._unsorted[-1]
+            order = np.argsort(sums)
+            self._sorted.append((sums[order], masks[order]))
+        return self._sorted[size]
+
+    def matches(self, size: int, other: _Half, other_size: int, total: int) -> list[tuple[int, int]]:
+        """Return pairs of subsets of the two halves, of given sizes, that add up to a total."""
+        own, others = self.subsets(size), other.subsets(other_size)
+        if own is None or others is None:
+            return []
+        swap = own[0].size > others[0].size
+        (needles, needle_masks), (hay, hay_masks) = (others, own) if swap else (own, others)
+        wanted = total - needles
+        at = np.searchsorted(hay, wanted)
+        hits = []
+        for i in np.flatnonzero(hay[np.minimum(at, hay.size - 1)] == wanted):
+            j = int(at[i])
+            while j < hay.size and hay[j] == wanted[i]:
+                pair = int(needle_masks[i]), int(hay_masks[j])
+                hits.append(pair[::-1] if swap else pair)
+                j += 1
+        return hits
 
 
-def longest_block(share: float, bits: int) -> int:
-    """Return how many people's weights one answer holds, at a share of the smaller group.
+def best_block(share: float, bits: int) -> int:
+    """Return the size of blocks that costs the fewest queries, at a share of the smaller group.
+
+    A block whose members are too many to be searched for is read digit by digit, up to `bits` people
+    a query, until what is left can be.
 
     Examples
     --------
-    >>> from sklearn_fairleak.attack.subset_sums import longest_block
-    >>> longest_block(0.02, 42) > longest_block(0.1, 42) > longest_block(0.3, 42)
+    >>> from sklearn_fairleak.attack.subset_sums import best_block
+    >>> best_block(0.02, 42) > best_block(0.1, 42) > best_block(0.3, 42)
     True
     """
-    best = 0
-    for size in range(8, 121):
-        mean, spread = share * size / 2, math.sqrt(share * (1.0 - share) * size / 2)
-        most = math.ceil(mean + 1.8 * spread)
-        subsets = _count(size - size // 2, most)
-        if subsets > _MOST_SUBSETS or subsets**2 / (size * 2.0 ** (bits - 1)) > _MOST_COINCIDENCES:
+    from scipy.stats import binom
+
+    sizes = np.arange(8, _MOST_PEOPLE + 1)
+    read = np.array([_chance(int(size), bits, share) for size in sizes])
+    return int(sizes[np.argmin((1.0 + (1.0 - read) * np.maximum(sizes / bits - 0.8, 0.5)) / sizes)])
+
+
+def _chance(people: int, bits: int, share: float) -> float:
+    """Return the chance that a block has few enough members, in both halves, to be searched."""
+    from scipy.stats import binom
+
+    half = people - people // 2
+    listed = max(k for k in range(half + 1) if math.comb(half, min(k, half // 2)) <= _MOST_SUBSETS)
+    few = binom.cdf(_most_members(people, bits), people, share)
+    return float(few * binom.cdf(listed, half, share) ** 2)
+
+
+def _most_members(people: int, bits: float) -> int:
+    """Return how many members of a block can be found without coincidences."""
+    subsets, most = 1, 0
+    while most < people:
+        subsets += math.comb(people, most + 1)
+        # Sums of a few weights spread over about twice the largest weight.
+        if subsets > 2.0 * _MOST_COINCIDENCES * 2.0**bits:
             break
-        best = size
-    return best
+        most += 1
+    return most
 
 
-def _count(people: int, most: int) -> int:
-    """Count the subsets of at most so many people."""
-    return sum(math.comb(people, k) for k in range(min(people, most) + 1))
-
-
-@lru_cache(maxsize=8)
-def _shapes(people: int, most: int) -> tuple[tuple[IntArray, IntArray], ...]:
-    """List how each subset of k + 1 people extends one of k by a person after its last."""
-    levels: list[tuple[IntArray, IntArray]] = []
-    last = np.array([-1], dtype=np.int64)
-    for _ in range(most):
-        room = people - 1 - last
-        parent = np.repeat(np.arange(last.size), room)
-        start = np.repeat(np.cumsum(room) - room, room)
-        person = last[parent] + 1 + np.arange(parent.size) - start
-        levels.append((parent, person))
-        last = person
-    return tuple(levels)
-
-
-def _subset_sums(weights: IntArray, most: int) -> tuple[IntArray, IntArray]:
-    """Return the sums of all subsets of at most so many weights, and the subsets as bit masks."""
-    sums, masks = [np.zeros(1, dtype=np.int64)], [np.zeros(1, dtype=np.int64)]
-    for parent, person in _shapes(weights.size, min(most, weights.size)):
-        sums.append(sums[-1][parent] + weights[person])
-        masks.append(masks[-1][parent] | (np.int64(1) << person))
-    return np.concatenate(sums), np.concatenate(masks)
+@lru_cache(maxsize=16)
+def _extensions(people: int, size: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8]]:
+    """List how each subset of a size extends one of a person less by a person after its last."""
+    last = np.array([-1]) if size == 1 else _extensions(people, size - 1)[1].astype(np.int64)
+    room = people - 1 - last
+    parent = np.repeat(np.arange(last.size), room)
+    start = np.repeat(np.cumsum(room) - room, room)
+    person = last[parent] + 1 + np.arange(parent.size) - start
+    return parent.astype(np.int32), person.astype(np.int8)
