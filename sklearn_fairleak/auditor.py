@@ -24,7 +24,7 @@ import numpy.typing as npt
 from .accounting import PrivacyLoss
 from .answers import PrivateAnswers
 from .choices import Choice, FirstWithin, GapWatch, PrivateChoice, excesses
-from .exceptions import NotPrivateWarning
+from .exceptions import NotPrivateWarning, PrivacyBudgetExceeded
 from .groups import encode_groups
 from .individuals import Individuals, RowIds, find_row_ids, fingerprint_rows
 from .labels import as_column, indicator

@@ -80,7 +80,8 @@ def test_every_answer_has_its_own_noise(parallel):
     """Models are near-identical, so equal noise would give near-equal scores."""
     _, search = parallel
     scores = np.array([search.cv_results_[f"split{k}_test_parity"] for k in range(4)])
-    assert np.unique(scores.round(12)).size == scores.size or (scores == 0).any()
+    inside = scores[(scores > -1) & (scores < 0)]  # answers at the limits were clipped
+    assert np.unique(inside.round(12)).size == inside.size > 20
     differences = np.diff(scores, axis=1)
     assert np.abs(differences).max() > 0.02
 
