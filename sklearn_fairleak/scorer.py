@@ -98,7 +98,6 @@ class PrivateFairnessScorer(BaseEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "metric": [str],
         "mechanism": [StrOptions(set(MECHANISMS)), Mechanism],
         "epsilon": [Interval(Real, 0, None, closed="neither")],
         "delta": [Interval(Real, 0, 1, closed="left")],
@@ -485,11 +484,11 @@ class PrivateFairnessScorer(BaseEstimator):
         return False
 
     def _validate(self) -> None:
-        """Check parameters at the door."""
+        """Check parameters at the door; the metric first, whose message lists what is supported."""
+        canonical_metric(self.metric)
         validate_parameter_constraints(
             self._parameter_constraints, self.get_params(deep=False), type(self).__name__
         )
-        canonical_metric(self.metric)
         check_budget(self.epsilon, self.delta, self.n_queries)
 
     def _open(self) -> PrivateFairnessScorer:
