@@ -12,6 +12,7 @@ __all__ = ["DigitBase", "digit_base"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 #: Grid of the default: at most 1/16 away from the base model.
 _GRID_BITS = 4
@@ -33,10 +34,13 @@ class DigitBase:
         Predictions in steps.
     bits : int
         The step is ``2**-bits``; what a block adds to a prediction stays below a step.
+    lifted : ndarray of bool of shape (n_individuals,)
+        Who was moved up by a step after flooring, and has room for half a step only.
     """
 
     steps: IntArray
     bits: int
+    lifted: BoolArray
 
     @property
     def n(self) -> int:
@@ -102,14 +106,14 @@ def digit_base(base: npt.ArrayLike, *, stealth: bool = False, max_shift: float |
         )
     found = _floored(h, bits, strict)
     if found is None:
-        # A finer grid keeps even those within the allowed shift who had no room for a step up.
-        found = _floored(h, bits + 1, False)
+        # A finer grid keeps even those within the allowed shift who had no room for a step.
+        found = _floored(h, bits + 1, None)
         assert found is not None
     return found
 
 
-def _floored(h: FloatArray, bits: int, strict: bool) -> DigitBase | None:
-    """Floor to a grid and move a few people up by one step; None if they would move too far."""
+def _floored(h: FloatArray, bits: int, strict: bool | None) -> DigitBase | None:
+    """Floor to a grid and move a few people by one step; None if they would move too far."""
     n, top = h.size, (1 << bits) - 1
     scaled = np.ldexp(h, bits)
     steps = np.minimum(np.floor(scaled), top).astype(np.int64)
@@ -118,12 +122,16 @@ def _floored(h: FloatArray, bits: int, strict: bool) -> DigitBase | None:
     if strict:
         # Up by a step, less the loss, plus digits below half a step or the loss: within a step.
         free &= loss >= 0.5
+    move = 1
+    if strict is None and not free.any():
+        free, move = steps == top, -1
     movable = np.flatnonzero(free)
     movable = movable[np.argsort(-loss[movable], kind="stable")][:_MOST_NUDGED]
     total = int(steps.sum())
-    shared = [math.gcd(2 * (total + j), n) if total + j else 2 * n for j in range(movable.size + 1)]
+    shared = [math.gcd(total + move * j, n) for j in range(movable.size + 1)]
     nudged = int(np.argmin(shared))
-    if strict and shared[nudged] > math.gcd(2, n):
+    if strict is not None and shared[nudged] > 1:
         return None
-    steps[movable[:nudged]] += 1
-    return DigitBase(steps, bits)
+    lifted = np.zeros(n, dtype=bool)
+    lifted[movable[:nudged]] = True
+    return DigitBase(steps + move * lifted, bits, lifted)

@@ -38,6 +38,8 @@ _MOST_EXPLANATIONS = 40
 _TIE_BREAKERS = 8
 #: Complete readings that may contradict themselves before the oracle is taken to.
 _MOST_CONTRADICTIONS = 2
+#: Weights of fewer bits do not tell subsets apart.
+_FEWEST_WEIGHT_BITS = 16
 #: A sum further than this from a whole number is not taken for one, whatever the noise.
 _READABLE = 0.3
 
@@ -52,7 +54,7 @@ class _Explanation:
         self.failures = 0
         gap = abs(self.base_sum * base.n - base.total * self.n1)
         # Digits stay below a step in either group; as long as the gap is larger, its sign is the base's.
-        both = unsigned and gap <= max(self.n1, self.n0)
+        both = unsigned and gap < max(self.n1, self.n0)
         self.signs = (1, -1) if both else (self.sign,)
         step = 2.0**-base.bits
         self.error = answer_error(base.n, self.n1, (self.base_sum + 1) * step, (base.total + 1) * step)
@@ -183,10 +185,12 @@ class DigitReader:
         """Keep what explanations read, and drop those that could not read where others could."""
         if all(reading is None for reading in readings):
             return False
-        pairs = [pair for pair in zip(self._alive, readings, strict=True) if pair[1] is not None]
-        for explanation, reading in pairs:
-            explanation.attributes[block] = reading
-        self._alive = [explanation for explanation, _ in pairs]
+        kept = []
+        for explanation, reading in zip(self._alive, readings, strict=True):
+            if reading is not None:
+                explanation.attributes[block] = reading
+                kept.append(explanation)
+        self._alive = kept
         if self._progress is not None:
             self._progress(int((self._alive[0].attributes >= 0).sum()), self._base.n)
         return True
@@ -195,11 +199,11 @@ class DigitReader:
         """Read blocks longer than an answer's digits; return the people that are left for digits."""
         n = self._base.n
         size = min(best_block(min(e.n1, e.n0) / n, length) for e in self._alive)
-        if size <= length:
+        if size <= length or length < _FEWEST_WEIGHT_BITS:
             return np.arange(n)
         hard = []
         for block in np.array_split(np.arange(n), math.ceil(n / size)):
-            weights = rng.integers(1, 1 << length, block.size)
+            weights = rng.integers(2, 1 << length, block.size) >> self._base.lifted[block]
             answer = self._ask(block, weights, length)
             if not self._search(block, weights, answer, length):
                 hard.append((block, weights, answer))

@@ -122,8 +122,6 @@ def best_block(share: float, bits: int) -> int:
     >>> best_block(0.02, 42) > best_block(0.1, 42) > best_block(0.3, 42)
     True
     """
-    from scipy.stats import binom
-
     sizes = np.arange(8, _MOST_PEOPLE + 1)
     read = np.array([_chance(int(size), bits, share) for size in sizes])
     return int(sizes[np.argmin((1.0 + (1.0 - read) * np.maximum(sizes / bits - 0.8, 0.5)) / sizes)])
