@@ -25,7 +25,7 @@ from .accounting import PrivacyLoss
 from .answers import PrivateAnswers
 from .choices import Choice, FirstWithin, GapWatch, PrivateChoice, excesses
 from .exceptions import NotPrivateWarning, PrivacyBudgetExceeded
-from .groups import encode_groups
+from .groups import Groups, encode_groups
 from .individuals import Individuals, RowIds, find_row_ids, fingerprint_rows
 from .labels import as_column, indicator
 from .ledger import PrivacyLedger
@@ -241,6 +241,11 @@ class FairnessAuditor:
         return self._groups.labels
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Public names of the sensitive features."""
+        return self._groups.names
+
+    @property
     def is_count(self) -> bool:
         """Whether individuals are known by a plain count, so that rows must be checked."""
         return self._individuals.is_count
@@ -347,7 +352,7 @@ class FairnessAuditor:
             return self._answer(account, settings, batch, positions)
         except PrivacyBudgetExceeded:
             if scoring:
-                _warn_refused(settings, self.refused(account))
+                self._warn_refused(account)
             raise
 
     def choose(
@@ -644,6 +649,17 @@ class FairnessAuditor:
         """Return the number of questions refused to an account."""
         return int(self.ledger.n_refused(account))
 
+    def _warn_refused(self, account: int) -> None:
+        """Say where somebody looks that scores are missing: a worker's own warnings are lost."""
+        settings = self._accounts[account]
+        warnings.warn(
+            f"PrivacyBudgetExceeded: the budget epsilon={float(settings.epsilon):g} for "
+            f"n_queries={settings.n_queries} answers is used up; {self.refused(account)} question(s) of this "
+            "scorer were refused so far. Scores are missing: do not choose among the others.",
+            UserWarning,
+            stacklevel=4,
+        )
+
     def _check_labels(self, y_true: Any, positions: IntArray | None, pos_label: Any) -> None:
         """Refuse labels other than the auditor's own: they would ask about people at will."""
         if self._y_true is None or y_true is None:
@@ -655,9 +671,18 @@ class FairnessAuditor:
             raise ValueError("y_true differs from the labels that the auditor holds for these individuals.")
 
     def _answer(
-        self, account: int, settings: AccountSettings, batch: QueryBatch, positions: IntArray | None
+        self,
+        account: int,
+        settings: AccountSettings,
+        batch: QueryBatch,
+        positions: IntArray | None,
+        *,
+        groups: Groups | None = None,
     ) -> PrivateAnswers:
-        """Charge and release, in one transaction of the ledger."""
+        """Charge and release, in one transaction of the ledger.
+
+        ``groups`` are those of the evaluation set where they are not held here.
+        """
         mechanism = self._mechanism_for(account, settings, batch)
         budget = Fraction(settings.epsilon), Fraction(settings.delta)
         loss = mechanism.privacy_loss(*budget, settings.n_queries)
@@ -674,9 +699,8 @@ class FairnessAuditor:
             charged = loss
 
             def release(noise: Noise) -> Release:
-                return mechanism.release(
-                    batch, self._groups.at(positions), loss, noise, advantaged=self._code(settings)
-                )
+                secret = self._groups.at(positions) if groups is None else groups
+                return mechanism.release(batch, secret, loss, noise, advantaged=self._code(settings))
 
         question = self._question(mechanism, loss, settings, batch, positions)
         plain, replayed = self.ledger.charge(
@@ -822,17 +846,6 @@ def _chosen(
         n_samples=batch.n_samples,
         is_private=settings.random_state is None,
         replayed=replayed,
-    )
-
-
-def _warn_refused(settings: AccountSettings, refused: int) -> None:
-    """Say where somebody looks that scores are missing: a worker's own warnings are lost."""
-    warnings.warn(
-        f"PrivacyBudgetExceeded: the budget epsilon={float(settings.epsilon):g} for "
-        f"n_queries={settings.n_queries} answers is used up; {refused} question(s) of this scorer were refused "
-        "so far. Scores are missing: do not choose among the others.",
-        UserWarning,
-        stacklevel=4,
     )
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .exceptions import UnknownIndividuals
 
-__all__ = ["Individuals", "RowIds", "find_row_ids", "fingerprint_rows", "plain_ids"]
+__all__ = ["Individuals", "RowIds", "find_row_ids", "fingerprint_rows", "hash_rows", "plain_ids"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -279,3 +279,36 @@ def find_row_ids(
             needs_check = key is not None and ids.dtype.kind in "iu"
             return RowIds(ids, fingerprint_rows(X, key) if needs_check and key is not None else None)
     raise TypeError(_NO_IDS)
+
+
+def hash_rows(X: Any, y: Any, sample_ids: Any, id_column: Any, *, key: bytes, size: int) -> IntArray:
+    """Return a keyed hash below ``size`` of each row's id or, without ids, of the row itself.
+
+    Parameters
+    ----------
+    X, y, sample_ids, id_column
+        As in :func:`find_row_ids`.
+    key : bytes of length 16
+        Key of the hash.
+    size : int
+        Number of different values.
+
+    Returns
+    -------
+    ndarray of int64 of shape (n_samples,)
+
+    Raises
+    ------
+    TypeError
+        If there are neither ids nor rows that can be hashed.
+    """
+    table: Any
+    try:
+        ids = find_row_ids(X, y, sample_ids=sample_ids, id_column=id_column).ids
+        table = np.asarray(ids).astype(str).reshape(-1, 1)
+    except TypeError:
+        table = X
+    hashes = fingerprint_rows(table, key)
+    if hashes is None:
+        raise TypeError(_NO_IDS)
+    return np.asarray(hashes % np.uint64(size), dtype=np.int64)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .answers import PrivateAnswers
 from .auditor import AccountSettings, FairnessAuditor
-from .individuals import RowIds, find_row_ids
+from .individuals import RowIds, find_row_ids, hash_rows
 from .labels import as_column
 from .mechanisms import MECHANISMS, Mechanism
 from .transport import Client, Server, serve
@@ -95,6 +95,7 @@ class _Handler:
                 "n_individuals": auditor.n_individuals,
                 "groups": [str(group) for group in auditor.groups],
                 "is_count": auditor.is_count,
+                "names": list(auditor.names),
                 "row_key": auditor.row_key.hex(),
                 "epsilon": auditor.ledger.epsilon,
                 "delta": auditor.ledger.delta,
@@ -114,6 +115,18 @@ class _Handler:
         if call == "order_of":
             order = auditor.order_of(arrays[0])
             return {"in_order": order is None}, [] if order is None else [order]
+        if call == "ask_routed":
+            named = dict(zip(header["names"], arrays, strict=True))
+            routed: Any = auditor
+            answers = routed.ask_routed(
+                int(header["account"]),
+                named["y_pred"],
+                named.get("y_true"),
+                named["sensitive_features"],
+                named["entries"],
+                sample_weight=named.get("sample_weight"),
+            )
+            return answers.to_plain(), []
         if call == "ask":
             named = dict(zip(header["names"], arrays, strict=True))
             rows = None
@@ -151,7 +164,7 @@ class RemoteAuditor:
         return f"RemoteAuditor(address={self._address!r})"
 
     def __reduce__(self) -> Any:
-        return RemoteAuditor, (self._address, self._authkey)
+        return type(self), (self._address, self._authkey)
 
     def __deepcopy__(self, memo: Any) -> RemoteAuditor:
         return self
@@ -171,6 +184,11 @@ class RemoteAuditor:
     def groups(self) -> tuple[str, ...]:
         """Public group labels, as text."""
         return tuple(self._describe()["groups"])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Public names of the sensitive features."""
+        return tuple(self._describe()["names"])
 
     @property
     def is_count(self) -> bool:
@@ -243,6 +261,39 @@ class RemoteAuditor:
         if self._public is None:
             self._public = dict(self._client.ask({"call": "describe"}, [])[0])
         return self._public
+
+
+class RemoteRoutedAuditor(RemoteAuditor):
+    """A worker's handle to the auditor of routed sensitive features in its parent process."""
+
+    def entries(self, X: Any, y: Any, sample_ids: Any, id_column: Any) -> npt.NDArray[np.int64]:
+        """Return the ledger entry of each row."""
+        key = bytes.fromhex(self._describe()["row_key"])
+        return hash_rows(X, y, sample_ids, id_column, key=key, size=self.n_individuals)
+
+    def ask_routed(
+        self,
+        account: int,
+        y_pred: Any,
+        y_true: Any,
+        sensitive_features: Any,
+        entries: npt.NDArray[np.int64],
+        *,
+        sample_weight: Any = None,
+    ) -> PrivateAnswers:
+        """Ask one question that brings its sensitive features along."""
+        arrays = {
+            "y_pred": as_column(y_pred, "y_pred"),
+            "sensitive_features": as_column(sensitive_features, "sensitive_features"),
+            "entries": entries,
+        }
+        if y_true is not None:
+            arrays["y_true"] = as_column(y_true, "y_true")
+        if sample_weight is not None:
+            arrays["sample_weight"] = as_column(sample_weight, "sample_weight")
+        header = {"call": "ask_routed", "account": account, "names": list(arrays)}
+        reply, _ = self._client.ask(header, [np.ascontiguousarray(array) for array in arrays.values()])
+        return PrivateAnswers.from_plain(reply)
 
 
 def _settings_to_plain(settings: AccountSettings) -> dict[str, Any]:

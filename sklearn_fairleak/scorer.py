@@ -241,9 +241,21 @@ class PrivateFairnessScorer(BaseEstimator):
         PrivacyBudgetExceeded
             If the budget of an individual is used up. Nothing is computed or charged.
         """
-        auditor, account, rows = self._who(X, y, sample_ids, sensitive_features)
-        predictions = _response(estimator, X, self.response_method, self._terms.pos_label)
-        answers = auditor.ask(account, predictions, y, rows=rows, sample_weight=sample_weight, scoring=True)
+        if sensitive_features is not None:
+            auditor = self._routed()
+            entries = auditor.entries(X, y, sample_ids, self.id_column)
+            predictions = _response(estimator, X, self.response_method, self.pos_label)
+            answers = auditor.ask_routed(
+                self._account, predictions, y, sensitive_features, entries, sample_weight=sample_weight
+            )
+        else:
+            self._check_open()
+            self._refuse_sensitive_target(y)
+            rows = self.auditor_.find_rows(X, y, sample_ids, self.id_column)
+            predictions = _response(estimator, X, self.response_method, self._terms.pos_label)
+            answers = self.auditor_.ask(
+                self._account, predictions, y, rows=rows, sample_weight=sample_weight, scoring=True
+            )
         value = float(answers.values[0])
         return value if answers.ratio else -abs(value)
 
@@ -469,15 +481,25 @@ class PrivateFairnessScorer(BaseEstimator):
 
     def __sklearn_clone__(self) -> PrivateFairnessScorer:
         # A clone that forgot what was spent would protect nobody.
-        if hasattr(self, "auditor_"):
+        if hasattr(self, "auditor_") or self._asks_for_routing():
             return self
         return type(self)(**self.get_params(deep=False))
 
     def __copy__(self) -> PrivateFairnessScorer:
-        return self if hasattr(self, "auditor_") else type(self)(**self.get_params(deep=False))
+        return self.__sklearn_clone__()
 
     def __deepcopy__(self, memo: Any) -> PrivateFairnessScorer:
-        return self.__copy__()
+        return self.__sklearn_clone__()
+
+    def __getstate__(self) -> Any:
+        # Workers must find one ledger, so it is made before the first of them starts.
+        if not hasattr(self, "auditor_") and self._asks_for_routing():
+            self._routed()
+        return super().__getstate__()
+
+    def _asks_for_routing(self) -> bool:
+        """Say whether ``set_score_request(sensitive_features=True)`` was called."""
+        return bool(self._get_metadata_request().score.requests.get("sensitive_features") is True)
 
     def _accept_sample_weight(self) -> bool:
         """Tell scikit-learn that weights never reach the metric unless routed on purpose."""
@@ -522,17 +544,41 @@ class PrivateFairnessScorer(BaseEstimator):
             )
         self._open()
 
-    def _who(
-        self, X: Any, y: Any, sample_ids: Any, sensitive_features: Any
-    ) -> tuple[Any, int, RowIds | None]:
-        """Find the auditor, the account and the rows of a scoring call."""
-        if sensitive_features is not None:
+    def _routed(self) -> Any:
+        """Return the auditor of routed sensitive features, one for this scorer and its copies."""
+        from .routed import RoutedAuditor
+
+        if hasattr(self, "auditor_"):
+            if hasattr(self.auditor_, "ask_routed"):
+                return self.auditor_
             raise ValueError(
-                "sensitive_features were routed to score; give them to fit instead, where they stay with the "
-                "auditor."
+                "sensitive_features were routed to score, but the auditor holds them already: give them once."
             )
-        self._check_open()
-        return self.auditor_, self._account, self.auditor_.find_rows(X, y, sample_ids, self.id_column)
+        if self.auditor is not None:
+            raise ValueError(
+                "sensitive_features were routed to score, but auditor= holds them: give them once."
+            )
+        if self.advantaged is None:
+            raise ValueError(
+                "Routed sensitive_features need advantaged=, the label of the advantaged group: without it a "
+                "fold with one label could not be answered like any other."
+            )
+        self._validate()
+        self.auditor_ = RoutedAuditor(
+            self.advantaged, epsilon=self.epsilon, delta=self.delta, ledger=self.ledger
+        )
+        self._open()
+        return self.auditor_
+
+    def _refuse_sensitive_target(self, y: Any) -> None:
+        """Refuse a target that is the sensitive feature itself: stratified folds would follow it."""
+        name = getattr(y, "name", None)
+        if isinstance(name, str) and name in self.auditor_.names and name != "sensitive_feature":
+            raise ValueError(
+                f"y is named {name!r} like the sensitive feature. Folds stratified on it would deal other people "
+                "into other folds when one person's group changes, which breaks the guarantee. Use a public "
+                "target, and splitters that do not see the sensitive feature."
+            )
 
 
 class _RefitBy:
