@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .accounts import AccountSettings
 from .answers import PrivateAnswers
-from .auditor import AccountSettings, FairnessAuditor
+from .auditor import FairnessAuditor
 from .individuals import RowIds, find_row_ids, hash_rows
 from .labels import as_column
 from .mechanisms import MECHANISMS, Mechanism

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .accounts import AccountSettings
 from .answers import PrivateAnswers
-from .auditor import AccountSettings, FairnessAuditor
+from .auditor import FairnessAuditor
 from .exceptions import PrivacyBudgetExceeded
 from .groups import Groups
 from .individuals import hash_rows

@@ -11,8 +11,10 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 
+from .accounts import AccountSettings, check_budget
+from .alignment import align_labels, aligned, response_of, rows_of
 from .answers import PrivateAnswer, PrivateAnswers
-from .auditor import AccountSettings, FairnessAuditor, check_budget
+from .auditor import FairnessAuditor
 from .exceptions import PrivacyBudgetExceeded
 from .individuals import RowIds, plain_ids
 from .labels import as_column
@@ -189,9 +191,8 @@ class PrivateFairnessScorer(BaseEstimator):
                 if index is not None and not callable(index):
                     ids = index
                     break
-        aligned = _aligned(sensitive_features, ids)
         self.auditor_ = FairnessAuditor(
-            aligned,
+            aligned(sensitive_features, ids),
             ids=ids,
             X=X,
             advantaged=self.advantaged,
@@ -244,7 +245,7 @@ class PrivateFairnessScorer(BaseEstimator):
         if sensitive_features is not None:
             auditor = self._routed()
             entries = auditor.entries(X, y, sample_ids, self.id_column)
-            predictions = _response(estimator, X, self.response_method, self.pos_label)
+            predictions = response_of(estimator, X, self.response_method, self.pos_label)
             answers = auditor.ask_routed(
                 self._account, predictions, y, sensitive_features, entries, sample_weight=sample_weight
             )
@@ -252,7 +253,7 @@ class PrivateFairnessScorer(BaseEstimator):
             self._check_open()
             self._refuse_sensitive_target(y)
             rows = self.auditor_.find_rows(X, y, sample_ids, self.id_column)
-            predictions = _response(estimator, X, self.response_method, self._terms.pos_label)
+            predictions = response_of(estimator, X, self.response_method, self._terms.pos_label)
             answers = self.auditor_.ask(
                 self._account, predictions, y, rows=rows, sample_weight=sample_weight, scoring=True
             )
@@ -303,8 +304,8 @@ class PrivateFairnessScorer(BaseEstimator):
         """
         self._check_open()
         column = as_column(y_pred, "y_pred")
-        rows = _rows_of(y_pred, sample_ids)
-        y_true = _align_labels(y_true, rows, self.auditor_)
+        rows = rows_of(y_pred, sample_ids)
+        y_true = align_labels(y_true, rows, self.auditor_)
         answers: PrivateAnswers = self.auditor_.ask(
             self._account, column, y_true, rows=rows, sample_weight=sample_weight
         )
@@ -338,7 +339,7 @@ class PrivateFairnessScorer(BaseEstimator):
                 "Use answer for one model."
             )
         rows = None if sample_ids is None else RowIds(plain_ids(sample_ids), explicit=True)
-        y_true = _align_labels(y_true, rows, self.auditor_)
+        y_true = align_labels(y_true, rows, self.auditor_)
         answers: PrivateAnswers = self.auditor_.ask(
             self._account, matrix, y_true, rows=rows, sample_weight=sample_weight
         )
@@ -617,70 +618,3 @@ class _PrivateMetric:
             np.asarray(y_pred), np.asarray(y_true), sample_ids=sample_ids, sample_weight=sample_weight
         )
         return float(answer)
-
-
-def _response(estimator: Any, X: Any, response_method: Any, pos_label: Any) -> Any:
-    """Ask an estimator for predictions, or for the probability of the positive class."""
-    names = [response_method] if isinstance(response_method, str) else list(response_method)
-    name = next((name for name in names if hasattr(estimator, name)), None)
-    if name is None:
-        raise AttributeError(f"{type(estimator).__name__} has none of the response methods {names}.")
-    predictions = getattr(estimator, name)(X)
-    if name != "predict_proba":
-        return predictions
-    classes = list(estimator.classes_)
-    positive = classes[-1] if pos_label is None else pos_label
-    if len(classes) != 2 and pos_label is None:
-        raise ValueError(f"predict_proba of {len(classes)} classes needs pos_label=, one of {classes}.")
-    if positive not in classes:
-        raise ValueError(f"pos_label={pos_label!r} is not one of the classes {classes}.")
-    return np.asarray(predictions)[:, classes.index(positive)]
-
-
-def _aligned(sensitive_features: Any, ids: Any) -> Any:
-    """Bring sensitive features with an index into the order of the ids."""
-    index = getattr(sensitive_features, "index", None)
-    if ids is None or index is None or callable(index):
-        return sensitive_features
-    import pandas as pd
-
-    wanted = pd.Index(ids)
-    if index.equals(wanted):
-        return sensitive_features
-    if not index.is_unique or not wanted.is_unique:
-        raise ValueError("The index of X and of sensitive_features must not repeat ids.")
-    if len(index) != len(wanted) or not wanted.isin(index).all():
-        raise ValueError(
-            "X and sensitive_features have different ids in their index. Give both the same index, or pass "
-            "sensitive_features without one (in the order of X)."
-        )
-    return sensitive_features.loc[wanted]
-
-
-def _rows_of(y_pred: Any, sample_ids: Any) -> RowIds | None:
-    """Return the ids that predictions carry, or None for all individuals in their order."""
-    if sample_ids is not None:
-        return RowIds(plain_ids(sample_ids), explicit=True)
-    index = getattr(y_pred, "index", None)
-    if index is None or callable(index):
-        return None
-    return RowIds(plain_ids(index), explicit=True)
-
-
-def _align_labels(y_true: Any, rows: RowIds | None, auditor: Any) -> Any:
-    """Bring labels with an index into the order of the predictions."""
-    index = getattr(y_true, "index", None)
-    if index is None or callable(index):
-        return y_true
-    ids = plain_ids(index)
-    if rows is not None:
-        if np.array_equal(ids, rows.ids):
-            return y_true
-        import pandas as pd
-
-        order = pd.Index(ids).get_indexer(rows.ids)
-        if (order < 0).any():
-            raise ValueError("y_true and y_pred have different ids in their index.")
-        return y_true.iloc[order]
-    order = auditor.order_of(ids)
-    return y_true if order is None else y_true.iloc[order]

@@ -24,11 +24,11 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params, _num_samples
 
+from .alignment import aligned, response_of
 from .auditor import FairnessAuditor
 from .choices import PrivateChoice
 from .individuals import RowIds, plain_ids
 from .queries import canonical_metric
-from .scorer import _aligned, _response
 from .selection import first_within, select_least_biased
 
 __all__ = ["PrivateFairSearchCV"]
@@ -314,7 +314,7 @@ class PrivateFairSearchCV(GridSearchCV):
             if ids is None and index is not None and not callable(index):
                 ids = index
         auditor = FairnessAuditor(
-            _aligned(sensitive_features, ids), ids=ids, epsilon=self.epsilon, ledger=self.ledger
+            aligned(sensitive_features, ids), ids=ids, epsilon=self.epsilon, ledger=self.ledger
         )
         if auditor.n_individuals != _num_samples(X):
             raise ValueError(
@@ -472,5 +472,5 @@ def _evaluate(
     out["score_time"] = time.time() - start
     if return_train_score:
         out["train_scores"] = score(X_train, y_train, train)
-    out["predictions"] = np.asarray(_response(estimator, X_test, response[0], response[1]))
+    out["predictions"] = np.asarray(response_of(estimator, X_test, response[0], response[1]))
     return out

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from .auditor import AccountSettings, FairnessAuditor
+from .accounts import AccountSettings
+from .alignment import align_labels, aligned, rows_of
+from .auditor import FairnessAuditor
 from .choices import FirstWithin, LeastGap, PrivateChoice, WithinTest
 from .individuals import RowIds, plain_ids
 from .labels import as_column
 from .mechanisms import RandomizedResponse
 from .queries import canonical_metric
-from .scorer import _align_labels, _aligned, _rows_of
 
 __all__ = ["first_within", "passes_threshold", "select_least_biased"]
 
@@ -247,15 +248,15 @@ def _first_of_stream(
     first = next(stream, None)
     if first is None:
         raise ValueError("The stream of predictions is empty.")
-    rows = _rows_of(first, sample_ids)
-    labels = _align_labels(y_true, rows, auditor)
+    rows = rows_of(first, sample_ids)
+    labels = align_labels(y_true, rows, auditor)
     if choice.ratio or not auditor.is_pair:
         test = _copy_test(auditor, terms, choice, rows, labels, sample_weight)
     else:
         test = auditor.watch(terms, choice, rows=rows, y_true=labels, sample_weight=sample_weight)
     number, tested = 0, test(first)
     while not tested and (y_pred := next(stream, None)) is not None:
-        own = _rows_of(y_pred, sample_ids)
+        own = rows_of(y_pred, sample_ids)
         if own is not None and (rows is None or not np.array_equal(own.ids, rows.ids)):
             raise ValueError("All predictions of a stream must be of the same individuals in the same order.")
         number, tested = number + 1, test(y_pred)
@@ -299,15 +300,15 @@ def _models(Y_pred: Any, sample_ids: Any, *, several: bool = True) -> tuple[Any,
             sample_ids = index
         Y_pred = np.asarray(Y_pred.to_numpy()).T
     elif isinstance(Y_pred, list | tuple) and Y_pred and hasattr(Y_pred[0], "index"):
-        first = _rows_of(Y_pred[0], sample_ids)
-        same = [_rows_of(column, sample_ids) for column in Y_pred]
+        first = rows_of(Y_pred[0], sample_ids)
+        same = [rows_of(column, sample_ids) for column in Y_pred]
         if first is not None and all(own is not None and np.array_equal(own.ids, first.ids) for own in same):
             sample_ids = first.ids
         elif first is not None:
             raise ValueError("All models' predictions must have the same index.")
         Y_pred = [as_column(column, "Y_pred") for column in Y_pred]
     elif not several and hasattr(Y_pred, "index"):
-        rows = _rows_of(Y_pred, sample_ids)
+        rows = rows_of(Y_pred, sample_ids)
         return as_column(Y_pred, "y_pred")[None, :], rows
     lengths = {len(row) for row in Y_pred} if isinstance(Y_pred, list | tuple) and several else set()
     if len(lengths) > 1:
@@ -336,14 +337,14 @@ def _who(
     if auditor is None:
         ids = None if rows is None else rows.ids
         auditor = FairnessAuditor(
-            _aligned(sensitive_features, ids),
+            aligned(sensitive_features, ids),
             ids=ids,
             epsilon=1.0 if epsilon is None else epsilon,
             ledger=ledger,
         )
     elif ledger is not None:
         raise ValueError("ledger= belongs to the auditor; give one of the two.")
-    return auditor, _align_labels(y_true, rows, auditor)
+    return auditor, align_labels(y_true, rows, auditor)
 
 
 def _terms(
