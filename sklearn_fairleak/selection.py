@@ -69,7 +69,7 @@ def select_least_biased(
         Where the charge is kept, if there is no ``auditor``.
     **settings
         ``pos_label``, ``bounds``, ``loss``, ``random_state``; see
-        :class:`~sklearn_fairleak.auditor.AccountSettings`.
+        :class:`~sklearn_fairleak.accounts.AccountSettings`.
 
     Returns
     -------
