@@ -121,8 +121,9 @@ def ledger_verify(
     """Check that no row was edited, deleted or reordered."""
     from .exceptions import LedgerIntegrityError
 
-    ledger = _open_ledger(path)
     try:
+        # Opening reads the chain, so an altered file may not even open.
+        ledger = _open_ledger(path)
         ledger.verify(head=head)
     except LedgerIntegrityError as error:
         typer.echo(f"altered: {error}", err=True)
