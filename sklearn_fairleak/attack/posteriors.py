@@ -133,7 +133,10 @@ def _uniform_score(s: float, error: FloatArray, tau: float) -> FloatArray:
     low, high = (distance - s) / root, (distance + s) / root
     log_low, log_high = log_ndtr(-low), log_ndtr(-high)
     log_mass = log_low + np.log1p(-np.exp(np.minimum(log_high - log_low, -1e-15)))
-    density = np.exp(-0.5 * low**2 - log_mass) - np.exp(-0.5 * high**2 - log_mass)
+    # Outside the window by many spreads the score tends to that of its nearer edge, below error / tau.
+    density = np.exp(np.minimum(-0.5 * low**2 - log_mass, 300.0)) - np.exp(
+        np.minimum(-0.5 * high**2 - log_mass, 300.0)
+    )
     return np.asarray(np.sign(error) * np.clip(density / np.sqrt(2.0 * np.pi) / root, 0.0, distance / tau))
 
 

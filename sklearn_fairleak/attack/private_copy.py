@@ -46,17 +46,14 @@ def decode_private_copy(
     sizes = np.clip((copies - p * n) / (1.0 - 2.0 * p), 1.0, n - 1.0)
     scales = gap_scale(n - sizes, sizes) / (1.0 - 2.0 * p)
     copy, verified = _private_copy(H, answers, copies, scales)
-    if copy is None:
-        scores = np.full(n, 0.5) if prior is None else prior
-        message = "the private copy of the attributes could not be recovered from these answers"
-        return Reconstruction(
-            scores, np.zeros(n, dtype=bool), answers, answers.size, queries=H, messages=(message,)
-        )
     share = float(np.clip((copy.sum() - p * n) / (1.0 - 2.0 * p), 1.0, n - 1.0)) / n
     q = np.full(n, share) if prior is None else prior
     ones = q * (1.0 - p) / (q * (1.0 - p) + (1.0 - q) * p)
     zeros = q * p / (q * p + (1.0 - q) * (1.0 - p))
-    scores = np.where(copy, ones, zeros)
+    scores = copy * ones + (1.0 - copy) * zeros
+    message = "the private copy of the attributes is known; each was flipped with a known probability"
+    if not verified:
+        message = "the private copy of the attributes is estimated only: too few answers to fix it"
     return Reconstruction(
         scores=scores,
         determined=np.zeros(n, dtype=bool),
@@ -65,14 +62,17 @@ def decode_private_copy(
         verified=verified,
         queries=H,
         threshold=float(scores.mean()),
-        messages=("the private copy of the attributes is known; each was flipped with a known probability",),
+        messages=(message,),
     )
 
 
 def _private_copy(
     H: FloatArray, answers: FloatArray, copies: npt.NDArray[np.int64], scales: FloatArray
-) -> tuple[npt.NDArray[np.bool_] | None, bool]:
-    """Find the binary vector, of unknown sum, of which the answers are an exact linear function."""
+) -> tuple[FloatArray, bool]:
+    """Find the binary vector, of unknown sum, of which the answers are an exact linear function.
+
+    Where they are too few for that, return how likely each entry is to be 1.
+    """
     n = H.shape[1]
     centred = H - H.mean(axis=1, keepdims=True)
     tolerance = 64.0 * rounding_tolerance(H) * float(scales.min() * n)
@@ -85,20 +85,24 @@ def _private_copy(
         solution = solve_linear(H, answers)
         copy = solution.coefficients > 0
         if solution.reached.all() and 0 < copy.sum() < n and fits(copy):
-            return copy, True
+            return copy.astype(np.float64), True
     differenced = centred - centred.mean(axis=0)
     observed = max(float(np.square(answers - answers.mean()).mean()), 1e-300)
-    power = float(np.square(differenced).sum(axis=1).mean())
+    power = max(float(np.square(differenced).sum(axis=1).mean()), 1e-300)
     expected = scales**2 * copies * (n - copies) / n**2 * power
     order = np.argsort(np.abs(np.log(expected / observed)), kind="stable")[:240]
+    estimate, smallest = np.full(n, 0.5), np.inf
     for first in range(0, order.size, 40):
         chunk = order[first : first + 40]
         x, solved = solve_amp(H, answers, copies[chunk], scales=scales[chunk], tolerance=tolerance)
         if solved is not None:
             copy = largest_entries(x[:, solved], int(copies[chunk[solved]]))
             if fits(copy):
-                return copy, True
-    return None, False
+                return copy.astype(np.float64), True
+        error = np.square(scales[chunk] * (centred @ x) - answers[:, None]).sum(axis=0)
+        if first == 0 and error.min() < smallest:
+            estimate, smallest = x[:, int(error.argmin())], float(error.min())
+    return estimate, False
 
 
 def stretched_copy(H: FloatArray, answers: FloatArray) -> NoiseLaw | None:

@@ -40,7 +40,7 @@ _JITTERS = (0.2, 0.4)
 #: Numbers that all restarts together may carry, and that all iterations of the box may touch.
 _RESTART_WORK, _BOX_WORK = 20_000_000, 8_000_000_000
 #: Group sizes, best first, that are tried again where nothing verified: more of them for small problems.
-_RESTARTED, _RESTARTED_WORK = 4, 120_000
+_RESTARTED, _RESTARTED_MOST, _RESTARTED_WORK = 4, 16, 120_000
 
 
 @dataclass(frozen=True)
@@ -259,12 +259,12 @@ def _by_relaxation(problem: _Problem, candidates: list[tuple[int, int]], decoder
         )
         if not problem.thorough:
             return _judge(problem, estimate, candidates[0])
-        candidates = candidates[: max(_RESTARTED, _RESTARTED_WORK // problem.H.size)]
+        candidates = candidates[: _worth_restarting(problem)]
         found = _restart(problem, candidates)
         if found is not None:
             return found
     if decoder == "box":
-        candidates = candidates[: max(_RESTARTED, _RESTARTED_WORK // problem.H.size)]
+        candidates = candidates[: _worth_restarting(problem)]
     if decoder in ("auto", "box"):
         for pair in candidates:
             steps = max(100, min(3000, _BOX_WORK // problem.H.size))
@@ -313,6 +313,11 @@ def _restart(problem: _Problem, sizes: list[tuple[int, int]]) -> Reconstruction 
             if found is not None:
                 return found
     return None
+
+
+def _worth_restarting(problem: _Problem) -> int:
+    """Return how many group sizes are tried again: more of them for small problems."""
+    return max(_RESTARTED, min(_RESTARTED_MOST, _RESTARTED_WORK // problem.H.size))
 
 
 def _misfit(problem: _Problem, x: FloatArray, sizes: tuple[int, int]) -> float:
