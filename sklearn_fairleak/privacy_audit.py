@@ -207,7 +207,7 @@ def epsilon_lower_bound(
     --------
     >>> from sklearn_fairleak.privacy_audit import epsilon_lower_bound
     >>> round(epsilon_lower_bound(7311, 2689, 10_000), 2)
-    0.94
+    0.93
     """
     tail = (1.0 - confidence) / 2.0
     low = float(beta_law.ppf(tail, hits, n_draws - hits + 1)) if hits else 0.0
