@@ -454,14 +454,45 @@ def test_probing_tells_what_kind_of_oracle_it_is(settings, expected):
         assert plan.signed == expected[1]
 
 
+@pytest.mark.parametrize("settings", [{}, {"absolute": True}, {"decimals": 6}, {"decimals": 3}])
+def test_auto_reveals_everyone_or_says_what_it_could_not(settings):
+    base, a = population(100, 12, seed=5)
+    attack = AttributeRevealAttack(random_state=0).run(Oracle(a, **settings), base)
+    found = attack.reconstruction_
+    leakage = attack.leakage(a)
+    if not found.orientation_known:
+        leakage = max(leakage, 1.0 - leakage)
+    assert leakage == 1.0 or (not found.exact and found.messages)
+    if settings.get("decimals") is None:
+        assert found.exact
+        assert leakage == 1.0
+
+
+def test_passive_attack_reads_honest_models():
+    pytest.importorskip("fpylll")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 4))
+    y = (X[:, 0] + rng.normal(size=40) > 0).astype(int)
+    a = rng.permutation(np.repeat([0, 1], [8, 32]))
+    attack = AttributeRevealAttack("passive", n_queries=6, signed=True, random_state=0).run(Oracle(a), X, y)
+    found = attack.reconstruction_
+    assert attack.leakage(a) == 1.0 or not found.exact
+
+
 def test_probing_finds_out_that_only_labels_are_answered():
     base, a = population(50, 12)
 
-    def oracle(h):
+    def refuses(h):
         if np.any((h != 0) & (h != 1)):
             raise ValueError("labels, please")
         return h[a == 1].mean() - h[a == 0].mean()
 
-    plan = plan_attack(Transcript(oracle, base), base)
-    assert plan.hard_labels
-    assert plan.strategy == "coin_weighing"
+    def counts(h):
+        return (h[a == 1] == 1).mean() - (h[a == 0] == 1).mean()
+
+    for oracle in (refuses, counts):
+        plan = plan_attack(Transcript(oracle, base), base)
+        assert plan.hard_labels
+        assert plan.strategy == "coin_weighing"
+        attack = AttributeRevealAttack(random_state=0).run(oracle, base)
+        assert attack.leakage(a) == 1.0

@@ -90,17 +90,19 @@ def plan_attack(
     Plan
     """
     messages: list[str] = []
-    if not hard_labels and np.any((values != 0.0) & (values != 1.0)):
-        try:
-            ask(values)
-        except OracleStopped:
-            hard_labels = True
-            messages.append("the oracle refused probabilities; hard labels were submitted")
+    labels = (values >= 0.5).astype(np.float64)
+    first: float | None = None
+    if not hard_labels and np.any(values != labels):
+        first, refusal = _first_answer(ask, values, labels if shift is None else None)
+        if refusal is not None:
+            hard_labels, first = True, None
+            messages.append(f"{refusal}; hard labels were submitted")
     if hard_labels:
-        values = (values >= 0.5).astype(np.float64)
+        values = labels
     step = 1.0 if hard_labels or shift is None else shift
     pair = size_probe(values, step if hard_labels else min(step, 0.5))
-    base, moved = ask(pair[0]), ask(pair[1])
+    base = ask(pair[0]) if first is None else first
+    moved = ask(pair[1])
     delta = float((pair[1] - pair[0]).sum())
     answers = [base, moved]
     if signed is None and min(answers) < 0.0:
@@ -122,6 +124,19 @@ def plan_attack(
         return Plan("noisy", signed, None, hard_labels, tuple(messages))
     strategy = "coin_weighing" if hard_labels else "positional"
     return Plan(strategy, signed, decimals, hard_labels, tuple(messages))
+
+
+def _first_answer(
+    ask: Callable[[FloatArray], float], values: FloatArray, labels: FloatArray | None
+) -> tuple[float | None, str | None]:
+    """Ask for probabilities; say how an oracle of labels gives itself away: it raises, or counts none of them."""
+    try:
+        base = ask(values)
+    except OracleStopped:
+        return None, "the oracle refused probabilities"
+    if base == 0.0 and labels is not None and ask(labels) != 0.0:
+        return None, "the oracle answered 0 to probabilities"
+    return base, None
 
 
 def _decimals(answers: list[float]) -> int | None:
