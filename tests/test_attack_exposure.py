@@ -129,6 +129,19 @@ def test_linear_programs_bound_soundly_and_as_tightly_as_the_relaxation_allows()
     assert lower.tolist() == upper.tolist() == a.tolist()
 
 
+def test_a_few_honest_models_expose_a_hundred_people_but_no_twins():
+    pytest.importorskip("fpylll")
+    rng = np.random.default_rng(8)
+    n = 100
+    a = attributes(n, 10, rng)
+    a[:2] = [0, 1]
+    H = rng.random((10, n))
+    H[:, 1] = H[:, 0]
+    report = exposure(H, predict_gaps(H, a), group_sizes=(int((a == 0).sum()), int(a.sum())))
+    assert report["status"].tolist() == ["constrained"] * 2 + ["determined"] * (n - 2)
+    assert report["posterior"].tolist() == [0.5, 0.5, *a[2:]]
+
+
 def test_rounding_widens_what_is_possible():
     rng = np.random.default_rng(5)
     n = 20
@@ -180,6 +193,14 @@ def test_contradictory_answers_are_reported_and_nobody_is_determined():
     report = exposure(H, [0.5, -1.0])
     assert (report["status"] == "constrained").all()
     assert any("contradict" in message for message in report.attrs["messages"])
+
+
+def test_answers_that_fit_nobody_determine_nobody():
+    rng = np.random.default_rng(9)
+    H = rng.random((20, 50))
+    report = exposure(H, rng.normal(scale=0.05, size=20), group_sizes=(10, 40))
+    assert (report["status"] == "constrained").all()
+    assert report.attrs["messages"]
 
 
 def test_absolute_answers_determine_up_to_naming():

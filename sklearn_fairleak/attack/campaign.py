@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import designs, perturbation
+from .certainty import confirm
 from .likelihood import decode_noisy, decode_unknown
 from .probing import Plan
 from .reconstruction import Reconstruction
@@ -67,7 +68,7 @@ def decode(
     if plan.strategy == "passive" and decoder == "auto" and plan.law is None:
         result = import_module(f"{__package__}.passive").decode(H, answers, group_sizes=sizes)
         assert isinstance(result, Reconstruction)
-        return result
+        return confirm(result, H, prior) if result.verified else result
     if plan.law is not None or plan.strategy == "noisy" or decoder in STATISTICAL:
         statistical = decoder if decoder in STATISTICAL else "auto"
         if plan.law is None:

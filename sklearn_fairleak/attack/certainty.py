@@ -7,16 +7,18 @@ assignments. What is said to be determined must survive all three questions.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import comb
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .decoders import gap_scale
+from .decoders import gap_scale, rounding_tolerance
 from .enumeration import consistent_attributes, enumerable
+from .reconstruction import Reconstruction
 
-__all__ = ["judge_certainty", "movable", "twins"]
+__all__ = ["confirm", "judge_certainty", "movable", "twins"]
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -94,6 +96,28 @@ def judge_certainty(
             "change places"
         )
     return scores, certain, tuple(messages)
+
+
+def confirm(found: Reconstruction, H: FloatArray, prior: FloatArray | None = None) -> Reconstruction:
+    """Return a verified reconstruction with only those determined who could not change places.
+
+    Parameters
+    ----------
+    found : Reconstruction
+        Verified against the answers to `H`.
+    H : ndarray of shape (n_queries, n_individuals)
+        Submitted predictions.
+    prior : ndarray of shape (n_individuals,), default=None
+        Prior probability of being advantaged.
+
+    Returns
+    -------
+    Reconstruction
+    """
+    advantaged = found.scores > found.threshold
+    tolerance = rounding_tolerance(H)
+    scores, certain, messages = judge_certainty(H, advantaged, found.scores, tolerance, prior)
+    return replace(found, scores=scores, determined=found.determined & certain).with_message(*messages)
 
 
 def _share_by_prior(classes: IntArray, mixed: BoolArray, share: FloatArray, prior: FloatArray) -> FloatArray:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from .certainty import confirm
 from .decoders import gap_scale, rounding_tolerance
 from .likelihood import decode_noisy
 from .noise_laws import NoiseLaw
@@ -30,6 +31,8 @@ IntArray = npt.NDArray[np.int64]
 
 #: Linear programs bound memberships for up to so many individuals, with known and unknown group sizes.
 _BOUNDED, _BOUNDED_UNSIZED = 120, 30
+#: Lattice reduction takes a few seconds for up to so many individuals, with known and unknown group sizes.
+_REDUCED, _REDUCED_UNSIZED = 120, 40
 #: Decoded prefixes of the log, at most, in search of the answer that determined somebody.
 _PREFIXES = 60
 
@@ -224,6 +227,13 @@ def _examine(
         )
 
     result = decode(len(rows))
+    if (
+        not result.verified
+        and settings["signed"]
+        and settings["decimals"] is None
+        and settings["ulp"] is None
+    ):
+        result = _by_lattice(H, answers, settings["sizes"], prior) or result
     found.messages.extend(result.messages)
     found.oriented &= result.orientation_known
     certain = result.determined & touches.any(axis=0)
@@ -249,6 +259,21 @@ def _examine(
     open_ = ~found.certain[people] & touches.any(axis=0)
     found.posterior[people[open_]] = np.clip(result.scores, lower, upper)[open_]
     found.certain[people] |= certain
+
+
+def _by_lattice(
+    H: FloatArray, answers: FloatArray, sizes: tuple[int, int] | None, prior: FloatArray | None
+) -> Reconstruction | None:
+    """Read honest models' answers by lattice reduction, where that is installed and takes seconds."""
+    if H.shape[1] > (_REDUCED_UNSIZED if sizes is None else _REDUCED) or not np.ptp(H, axis=1).any():
+        return None
+    from .passive import decode
+
+    try:
+        found = decode(H, answers, group_sizes=sizes)
+    except ImportError:
+        return None
+    return confirm(found, H, prior) if found.verified else None
 
 
 def _tolerance(H: FloatArray, settings: dict[str, Any]) -> float:
@@ -326,17 +351,14 @@ def membership_bounds(
             lows.append(limits[0])
             highs.append(limits[1])
     if lows:
-        lower[wanted] = np.where(np.min(lows, axis=0) > 1e-4, 1.0, 0.0)
-        upper[wanted] = np.where(np.max(highs, axis=0) < 1.0 - 1e-4, 0.0, 1.0)
-        clash = lower > upper
-        lower[clash], upper[clash] = 0.0, 1.0
+        lower[wanted], upper[wanted] = np.min(lows, axis=0), np.max(highs, axis=0)
     return lower, upper
 
 
 def _bounds_for_sizes(
     H: FloatArray, answers: FloatArray, sizes: tuple[int, int], tolerance: float, wanted: IntArray
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Smallest and largest relaxed memberships for given group sizes; None where the answers exclude them."""
+    """Bounds on binary memberships for given group sizes; None where the answers exclude them."""
     from scipy.optimize import linprog
 
     n = H.shape[1]
@@ -367,4 +389,11 @@ def _bounds_for_sizes(
             result = linprog(cost, **fixed)
             if result.x is not None:
                 side[k] = result.x[j]
-    return lower, upper
+    # Membership is binary: what is bounded away from 0 is 1. If that leaves nothing, no assignment fits.
+    lower, upper = np.where(lower > 1e-4, 1.0, 0.0), np.where(upper < 1.0 - 1e-4, 0.0, 1.0)
+    if np.any(lower > upper):
+        return None
+    bounds = np.tile([0.0, 1.0], (n, 1))
+    bounds[wanted] = np.column_stack([lower, upper])
+    fixed["bounds"] = bounds
+    return None if linprog(np.zeros(n), **fixed).x is None else (lower, upper)
