@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from .cli_attack import attack
+from .cli_audit import audit
 
 app = typer.Typer(
     help="Answer fairness queries with differential privacy, and measure what answers leak.",
@@ -17,6 +21,8 @@ app = typer.Typer(
 )
 ledger_app = typer.Typer(help="Look at a privacy ledger.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
+app.command()(audit)
+app.command()(attack)
 
 #: Exit codes: fine, an audit failed its threshold, bad input.
 OK, FAILED, BAD_INPUT = 0, 1, 2
@@ -201,8 +207,14 @@ def _show_demo(results: dict[str, Any], console: Any) -> None:
     )
 
 
+def _say_warning(message: Warning | str, *details: Any, **more: Any) -> None:
+    """Print a warning as one line, without the place in the code."""
+    typer.echo(f"fairleak: warning: {message}", err=True)
+
+
 def main() -> None:
     """Run the command line; bad input ends with one sentence and exit code 2."""
+    warnings.showwarning = _say_warning
     try:
         app()
     except (ValueError, TypeError, OSError, RuntimeError, KeyError) as error:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .accounts import AccountSettings
+from .accounting import split
+from .accounts import AccountSettings, check_budget
 from .alignment import align_labels, aligned, rows_of
 from .auditor import FairnessAuditor
 from .choices import FirstWithin, LeastGap, PrivateChoice, WithinTest
@@ -111,9 +112,7 @@ def select_least_biased(
     public = None if penalties is None else _penalties(penalties, len(models))
     if not 0.0 < minority_share <= 0.5:
         raise ValueError(f"minority_share must be in (0, 0.5], got {minority_share!r}.")
-    choice = LeastGap(
-        Fraction(terms.epsilon), public, float(minority_share), ratio=canonical_metric(metric)[1]
-    )
+    choice = LeastGap(_cost(terms), public, float(minority_share), ratio=canonical_metric(metric)[1])
     return auditor.choose(terms, choice, models, y_true, rows=rows, sample_weight=sample_weight)
 
 
@@ -167,7 +166,7 @@ def passes_threshold(
     auditor, y_true = _who(auditor, sensitive_features, rows, y_true, epsilon, ledger)
     terms = _terms(auditor, metric, epsilon, settings)
     ratio = canonical_metric(metric)[1]
-    choice = WithinTest(Fraction(terms.epsilon), _limit(max_gap, terms, ratio), ratio)
+    choice = WithinTest(_cost(terms), _limit(max_gap, terms, ratio), ratio)
     return auditor.choose(terms, choice, models, y_true, rows=rows, sample_weight=sample_weight)
 
 
@@ -226,12 +225,12 @@ def first_within(
                 "An iterator of predictions needs auditor=, which keeps the state of the search."
             )
         terms = _terms(auditor, metric, epsilon, settings)
-        choice = FirstWithin(Fraction(terms.epsilon), _limit(max_gap, terms, ratio), ratio)
+        choice = FirstWithin(_cost(terms), _limit(max_gap, terms, ratio), ratio)
         return _first_of_stream(Y_pred, auditor, terms, choice, sample_ids, y_true, sample_weight)
     models, rows = _models(Y_pred, sample_ids)
     auditor, y_true = _who(auditor, sensitive_features, rows, y_true, epsilon, ledger)
     terms = _terms(auditor, metric, epsilon, settings)
-    choice = FirstWithin(Fraction(terms.epsilon), _limit(max_gap, terms, ratio), ratio)
+    choice = FirstWithin(_cost(terms), _limit(max_gap, terms, ratio), ratio)
     return auditor.choose(terms, choice, models, y_true, rows=rows, sample_weight=sample_weight)
 
 
@@ -359,6 +358,15 @@ def _terms(
     if epsilon is None:
         epsilon = auditor.ledger.epsilon
     return AccountSettings(metric=metric, epsilon=epsilon, **settings)
+
+
+def _cost(terms: AccountSettings) -> Fraction:
+    """Return epsilon rounded down to the ledger's grid, so that ten tenths fit a whole."""
+    check_budget(terms.epsilon, 0.0)
+    cost = split(terms.epsilon, 0, 1)[0]
+    if not cost > 0:
+        raise ValueError(f"epsilon={terms.epsilon!r} is too small to be counted.")
+    return cost
 
 
 def _limit(max_gap: float, terms: AccountSettings, ratio: bool) -> Fraction:
