@@ -121,7 +121,7 @@ class _Lattice:
         self._fpylll = fpylll
         self._H, self._answers = H, answers
         self._tolerance = rounding_tolerance(H)
-        m, n = H.shape
+        n = H.shape[1]
         # An answer's last bit, times N1 N0 / n, is what a sum over a group is known to: take a spread of
         # minorities as the scale, and leave two bits for rounding the weights.
         self._bits = 51 - max(1, (n // 8).bit_length())

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from .digit_base import digit_base
 from .digit_reader import DigitReader
 from .reconstruction import Reconstruction
+from .rounded import run as run_rounded
 from .transcript import Transcript
 
 __all__ = ["run", "run_sparse"]
@@ -97,9 +98,7 @@ def run(
     (Reconstruction(100 of 100 individuals determined by 4 answers, verified), True, True)
     """
     if decimals is not None:
-        from . import rounded
-
-        return rounded.run(
+        return run_rounded(
             oracle,
             base,
             y=y,

@@ -96,7 +96,7 @@ def run(
     ...     group_sizes=(int((~race).sum()), int(race.sum())),
     ... )
     >>> found, bool(np.array_equal(found.attributes, race))
-    (Reconstruction(200 of 200 individuals determined by 28 answers, verified), True)
+    (Reconstruction(200 of 200 individuals determined by 20 answers, verified), True)
     """
     if decimals is None or not 0 <= decimals <= 12:
         raise ValueError(
