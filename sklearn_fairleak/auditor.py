@@ -150,6 +150,7 @@ class FairnessAuditor:
         self.ledger.bind(hashlib.sha256(self._individuals.digest() + schema.encode()).digest(), n)
         self._accounts: dict[int, AccountSettings] = {}
         self._resolved: dict[int, Mechanism] = {}
+        self._warned: set[int] = set()
         self._lock = threading.Lock()
         self._server: Any = None
 
@@ -271,6 +272,8 @@ class FairnessAuditor:
         """
         settings = self._accounts[account]
         batch, positions = self._batch(settings, y_pred, y_true, rows, sample_weight)
+        if scoring:
+            self._warn_of_noise(account, batch)
         try:
             return self._answer(account, settings, batch, positions)
         except PrivacyBudgetExceeded:
@@ -571,6 +574,25 @@ class FairnessAuditor:
     def refused(self, account: int) -> int:
         """Return the number of questions refused to an account."""
         return int(self.ledger.n_refused(account))
+
+    def _warn_of_noise(self, account: int, batch: QueryBatch) -> None:
+        """Say once a scorer, from public numbers, that its scores are mostly noise."""
+        settings = self._accounts[account]
+        smallest = min(query.n_subset for query in batch.queries)
+        if account in self._warned or smallest < 3 or not settings.mechanism.is_private:
+            return
+        error = settings.mechanism.error_scale(
+            smallest, settings.n_queries, float(settings.epsilon), float(settings.delta)
+        )
+        if error >= 1.0:
+            self._warned.add(account)
+            warnings.warn(
+                f"The noise of an answer about {smallest} individuals, at epsilon={float(settings.epsilon):g} for "
+                f"n_queries={settings.n_queries}, exceeds the range of possible gaps: scores say next to nothing. "
+                "Use larger folds, fewer answers, answer_many, or PrivateFairSearchCV.",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def _warn_refused(self, account: int) -> None:
         """Say where somebody looks that scores are missing: a worker's own warnings are lost."""

@@ -67,6 +67,7 @@ class RoutedAuditor(FairnessAuditor):
         self._y_true = None
         self._accounts: dict[int, AccountSettings] = {}
         self._resolved: dict[int, Mechanism] = {}
+        self._warned: set[int] = set()
         self._lock = threading.Lock()
         self._server = None
 

@@ -23,6 +23,9 @@ from sklearn_fairleak import (
 )
 from sklearn_fairleak.planning import plan
 
+#: Small data on purpose: the scorer rightly says that its noise is large.
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of an answer")
+
 IDS = [f"p{i}" for i in range(8)]
 X = pd.DataFrame({"x": np.arange(8.0)}, index=IDS)
 Y = pd.Series([0, 1, 0, 1, 0, 1, 1, 1], index=IDS)

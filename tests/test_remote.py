@@ -22,6 +22,9 @@ from sklearn_fairleak import (
     connect_auditor,
 )
 
+#: Small data on purpose: the scorer rightly says that its noise is large.
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of an answer")
+
 N = 120
 IDS = [f"p{i}" for i in range(N)]
 A = pd.Series(["okapi", "zebra"] * (N // 2), index=IDS)

@@ -1,6 +1,5 @@
 """Inside scikit-learn's searches: one ledger, fresh noise, loud refusals."""
 
-import sys
 import warnings
 
 import numpy as np
@@ -26,6 +25,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from sklearn_fairleak import FairnessAuditor, NotPrivateWarning, PrivacyBudgetExceeded
+
+#: Small data on purpose: the scorer rightly says that its noise is large.
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of an answer")
 
 N = 240
 IDS = [f"p{i}" for i in range(N)]
@@ -59,14 +61,16 @@ def parallel():
     """One search in two worker processes, shared by several tests."""
     held = auditor()
     scorer = held.scorer(n_queries=9, mechanism="noisy_sums", response_method="predict_proba")
-    search = GridSearchCV(
-        LogisticRegression(),
-        {"C": [0.01 * 2**k for k in range(9)]},
-        scoring={"accuracy": "accuracy", "parity": scorer},
-        refit="accuracy",
-        cv=4,
-        n_jobs=2,
-    ).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The noise of an answer")
+        search = GridSearchCV(
+            LogisticRegression(),
+            {"C": [0.01 * 2**k for k in range(9)]},
+            scoring={"accuracy": "accuracy", "parity": scorer},
+            refit="accuracy",
+            cv=4,
+            n_jobs=2,
+        ).fit(X, y)
     return held, search
 
 
@@ -87,13 +91,14 @@ def test_every_answer_has_its_own_noise(parallel):
 
 
 @pytest.mark.statistical
-def test_differences_of_parallel_answers_carry_full_noise():
+@pytest.mark.parametrize("n_jobs", [2, 4])
+def test_differences_of_parallel_answers_carry_full_noise(n_jobs):
     """A naive scorer's score differences tell everyone's group; here they tell nothing."""
     held = auditor(epsilon=1.0)
     scorer = held.scorer(n_queries=N + 1, mechanism="noisy_sums", absolute=True)
     everyone = [(np.arange(N), np.arange(N))]
     search = GridSearchCV(
-        Probe(), {"target": list(range(N + 1))}, scoring=scorer, cv=everyone, n_jobs=2, refit=False
+        Probe(), {"target": list(range(N + 1))}, scoring=scorer, cv=everyone, n_jobs=n_jobs, refit=False
     ).fit(X, y)
     jumps = np.diff(search.cv_results_["mean_test_score"])
     guess = np.where(jumps > 0, "m", "f")
@@ -223,11 +228,14 @@ NAMES = [name for name, _ in run_all(None)]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_consumers_get_numbers_and_charge_the_ledger(name):
+    if name == "polars inside":
+        pytest.importorskip("polars")
     held = auditor()
     scorer = held.scorer(n_queries=100, mechanism="noisy_sums")
     call = dict(run_all(scorer))[name]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="The noise of an answer")
         # Newer scikit-learn says itself that weights do not reach this scorer.
         warnings.filterwarnings("ignore", message="(?s).*does not support sample_weight")
         call()
@@ -261,7 +269,17 @@ def test_the_scorer_is_usable_as_a_metric():
     assert held.report()["n_answers_"] == 2
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="fork")
+def test_folds_too_small_for_the_noise_are_said_so_once():
+    """A halving search scores folds of a few rows; public numbers tell that this is noise."""
+    scorer = auditor().scorer(n_queries=20, mechanism="noisy_sums")
+    small = X.iloc[:60]
+    with pytest.warns(UserWarning, match="exceeds the range of possible gaps") as caught:
+        HalvingGridSearchCV(
+            LogisticRegression(), GRID, scoring=scorer, cv=2, min_resources=20, random_state=0
+        ).fit(small, y.loc[small.index])
+    assert sum("exceeds the range" in str(w.message) for w in caught) == 1
+
+
 def test_single_group_folds_score_like_any_other():
     held = FairnessAuditor(["f"] * 120 + ["m"] * 120, ids=IDS, epsilon=1.0)
     folds = [(np.arange(120), np.arange(120, N)), (np.arange(120, N), np.arange(120))]
