@@ -112,11 +112,14 @@ def ledger_show(path: LedgerPath, as_json: JsonOption = False) -> None:
         typer.echo(json.dumps(summary | {"history": rows}))
         return
     shown = Table(title=f"budget epsilon = {ledger.epsilon:g}, remaining = {ledger.remaining():g}")
-    for name in history.columns:
-        shown.add_column(str(name))
-    for row in history.itertuples(index=False):
-        shown.add_row(*[str(value) for value in row])
-    Console().print(shown)
+    for name in ("time", "metric", "mechanism", "people", "cost"):
+        shown.add_column(name, overflow="fold", no_wrap=name == "time")
+    asked = history[history["kind"].isin(("answer", "refusal"))]
+    for row in asked.itertuples(index=False):
+        cost = "refused" if row.kind == "refusal" else _cost(row)
+        when = f"{row.time:%Y-%m-%d %H:%M}"
+        shown.add_row(when, str(row.metric), str(row.mechanism), str(row.n_individuals), cost)
+    Console(markup=False).print(shown)
 
 
 @ledger_app.command("verify")
@@ -148,6 +151,12 @@ def ledger_export(
         raise ValueError(f"{out} must end with .csv or .json.")
     _open_ledger(path).export(out, format=kind)
     typer.echo(f"Written: {out}")
+
+
+def _cost(row: Any) -> str:
+    """Write what an answer cost each individual in it."""
+    parts = (("ε", row.epsilon), ("δ", row.delta), ("ρ", row.rho))
+    return ", ".join(f"{name} {value:.3g}" for name, value in parts if value and value == value) or "free"
 
 
 def _open_ledger(path: Path) -> Any:

@@ -117,7 +117,7 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
         frame.reset_index().to_json(path, orient="records", indent=1)
     else:
         flat = frame.reset_index()
-        texts = flat.select_dtypes("object").columns
+        texts = [name for name, dtype in flat.dtypes.items() if dtype.kind == "O"]
         flat.astype(dict.fromkeys(texts, "string")).to_parquet(path)
 
 
