@@ -23,6 +23,7 @@ from sklearn_fairleak.attack.designs import (
 from sklearn_fairleak.attack.probing import plan_attack
 from sklearn_fairleak.attack.reductions import reduce_metric
 from sklearn_fairleak.attack.transcript import OracleStopped, Transcript
+from sklearn_fairleak.metrics import leakage_score
 
 
 def population(n, n_disadvantaged, seed=0):
@@ -209,6 +210,37 @@ def test_other_metrics_reach_whom_they_reach(metric, reached):
     H = again.design(base, labels)
     again.fit(H, [oracle(h) for h in H], labels=labels)
     assert again.attributes_[reach].tolist() == a[reach].tolist()
+
+
+@pytest.mark.parametrize(
+    "metric",
+    ["equalized_odds_difference", "demographic_parity_ratio", "equalized_odds_ratio"],
+)
+def test_metrics_that_are_not_linear_are_attacked_through_fairlearn(metric):
+    import fairlearn.metrics
+
+    _, a = population(60, 18, seed=6)
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 2, 60)
+    function = getattr(fairlearn.metrics, metric)
+
+    def oracle(h):
+        return function(labels, h, sensitive_features=a)
+
+    attack = AttributeRevealAttack(metric=metric, hard_labels=True).run(oracle, rng.random(60), labels)
+    found = attack.reconstruction_
+    assert found.verified
+    sure = found.determined
+    assert sure.all() or found.messages
+    # Each label's people are a partition of their own in equalised odds.
+    for part in (labels == 1, labels == 0) if "odds" in metric else (labels >= 0,):
+        guess, truth = attack.attributes_[part & sure], a[part & sure]
+        assert np.array_equal(guess, truth) or np.array_equal(guess, 1 - truth)
+    if leakage_score(a, attack.attributes_) in (0.0, 1.0):
+        H = rng.integers(0, 2, (4, 60))
+        np.testing.assert_allclose(attack.predict(H), [oracle(h) for h in H], atol=1e-12)
+    with pytest.raises(ValueError, match="cannot be honoured"):
+        AttributeRevealAttack(metric=metric, stealth=True).run(oracle, rng.random(60), labels)
 
 
 def test_reductions_are_inverse_to_each_other():

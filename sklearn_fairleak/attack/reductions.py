@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..queries import canonical_metric
 
-__all__ = ["Reduction", "reduce_metric"]
+__all__ = ["Reduction", "is_affine", "reduce_metric"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -68,6 +68,12 @@ class Reduction:
         return predictions
 
 
+def is_affine(metric: str) -> bool:
+    """Whether the metric's signed gap is affine in the predictions, so that the attacks of parity apply."""
+    name, is_ratio = canonical_metric(metric)
+    return name in _AFFINE and not is_ratio
+
+
 def reduce_metric(metric: str, labels: FloatArray | None, n_individuals: int) -> Reduction | None:
     """Return how a metric reads predictions, or None where it is not affine in them.
 
@@ -88,9 +94,9 @@ def reduce_metric(metric: str, labels: FloatArray | None, n_individuals: int) ->
     >>> reduce_metric("equal_opportunity", np.array([1.0, 0.0, 1.0]), 3).reach
     array([0, 2])
     """
-    name, is_ratio = canonical_metric(metric)
-    if is_ratio or name not in _AFFINE:
+    if not is_affine(metric):
         return None
+    name, _ = canonical_metric(metric)
     everyone = np.arange(n_individuals)
     if name == "statistical_parity":
         return Reduction(everyone, n_individuals, np.ones(n_individuals), np.zeros(n_individuals))

@@ -15,14 +15,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..metrics import leakage_score
+from ..metrics import fairness_gap, fairness_ratio, leakage_score
+from ..queries import canonical_metric
 from . import designs
 from .campaign import ADAPTIVE, OTHERS, STATISTICAL, Campaign, decode
 from .decoders import gap_coefficients
+from .metric_oracles import reveal_through_metric
 from .noise_laws import NoiseLaw
 from .probing import Plan, plan_attack
 from .reconstruction import Reconstruction
-from .reductions import Reduction, reduce_metric
+from .reductions import Reduction, is_affine, reduce_metric
 from .transcript import OracleStopped, Transcript
 
 __all__ = ["AttributeRevealAttack"]
@@ -144,6 +146,9 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         "random_state": ["random_state"],
     }
 
+    #: Labels of a metric that is not linear, to predict its answers.
+    _metric_labels: FloatArray | None
+
     def __init__(
         self,
         strategy: str = "auto",
@@ -259,6 +264,8 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         self._validate_params()
         if not callable(oracle):
             raise TypeError(f"oracle must be callable as oracle(y_pred), got {type(oracle).__name__}.")
+        if self.strategy == "auto" and not is_affine(self.metric):
+            return self._run_through_metric(oracle, X, y)
         campaign = self._campaign(X, y)
         reduction = campaign.reduction
         transcript = Transcript(oracle, campaign.base, campaign.labels)
@@ -290,17 +297,7 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
                 found = campaign.execute(plan, ask).with_message(*found.messages)
         except OracleStopped:
             found = campaign.salvage(plan, transcript)
-        if transcript.stopped is not None:
-            kept = f"{transcript.stopped}; what {transcript.n_queries} answers had told until then is kept"
-            warnings.warn(f"The attack ended early: {kept}.", UserWarning, stacklevel=2)
-            found = found.with_message(kept)
-        found = replace(
-            found.with_message(*plan.messages),
-            answers=transcript.answers,
-            n_queries=transcript.n_queries,
-            max_shift=transcript.max_shift,
-            accuracy_loss=max(0.0, transcript.accuracy_loss),
-        )
+        found = self._measured(found.with_message(*plan.messages), transcript)
         self.n_features_in_ = campaign.base.size
         return self._keep(found, reduction, self._prior(X, campaign.base.size), None)
 
@@ -318,6 +315,8 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         H = validate_data(self, X, dtype=np.float64, reset=False)
+        if self._metric_labels is not None:
+            return np.array([self._exact_answer(h) for h in H])
         return np.asarray(self.intercept_ + H @ self.coef_, dtype=np.float64)
 
     def leakage(self, sensitive_features: Any) -> float:
@@ -340,8 +339,61 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         """Say who the metric reaches, or that this metric has no decoder of its own."""
         reduction = reduce_metric(self.metric, labels, n)
         if reduction is None:
-            raise ValueError(f"metric={self.metric!r} is not linear in the predictions.")
+            raise ValueError(
+                f"metric={self.metric!r} is not linear in the predictions: use run with strategy='auto'."
+            )
         return reduction
+
+    def _run_through_metric(
+        self, oracle: Callable[[FloatArray], Any], X: Any, y: Any
+    ) -> AttributeRevealAttack:
+        """Attack a metric that is not linear in the predictions, with models of its own."""
+        if self.stealth or self.max_shift is not None or self.max_accuracy_loss is not None:
+            raise ValueError(
+                f"metric={self.metric!r} is attacked with models far from any base model: stealth, "
+                "max_shift and max_accuracy_loss cannot be honoured."
+            )
+        base, labels = designs.base_predictions(X, y, self.base_estimator, True)
+        transcript = Transcript(oracle, base, labels)
+        try:
+            found = reveal_through_metric(transcript, self.metric, labels, base.size, signed=self.signed)
+        except OracleStopped:
+            undecided = np.full(base.size, 0.5)
+            found = Reconstruction(undecided, np.zeros(base.size, dtype=bool), transcript.answers, 0)
+        assert isinstance(found, Reconstruction)
+        found = self._measured(found, transcript)
+        self.n_features_in_ = base.size
+        everyone = reduce_metric("statistical_parity", None, base.size)
+        assert everyone is not None
+        self._keep(found, everyone, self._prior(X, base.size), None)
+        self._metric_labels = labels
+        return self
+
+    def _exact_answer(self, h: FloatArray) -> float:
+        """Predict the answer of a metric that is not linear in the predictions."""
+        if canonical_metric(self.metric)[1]:
+            return fairness_ratio(self.metric, self._metric_labels, h, sensitive_features=self.attributes_)
+        return fairness_gap(
+            self.metric,
+            self._metric_labels,
+            h,
+            sensitive_features=self.attributes_,
+            absolute=not self.signed,
+        )
+
+    def _measured(self, found: Reconstruction, transcript: Transcript) -> Reconstruction:
+        """Add what was asked and answered, and warn where the oracle stopped."""
+        if transcript.stopped is not None:
+            kept = f"{transcript.stopped}; what {transcript.n_queries} answers had told until then is kept"
+            warnings.warn(f"The attack ended early: {kept}.", UserWarning, stacklevel=3)
+            found = found.with_message(kept)
+        return replace(
+            found,
+            answers=transcript.answers,
+            n_queries=transcript.n_queries,
+            max_shift=transcript.max_shift,
+            accuracy_loss=max(0.0, transcript.accuracy_loss),
+        )
 
     def _prior(self, X: Any, n: int) -> FloatArray | None:
         """Return prior probabilities of being advantaged."""
@@ -423,6 +475,7 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
             found = replace(found, scores=scores, determined=determined).with_message(
                 f"the metric does not reach {n - reach.size} of {n} individuals"
             )
+        self._metric_labels = None
         self.reconstruction_ = found
         self.attributes_ = found.attributes
         self.scores_ = found.scores
