@@ -418,7 +418,7 @@ class GroupMetricDisplay(_Display):
     def from_frame(
         cls, frame: Any, metric: str | None = None, *, confidence: float = 0.95, ax: Any = None
     ) -> GroupMetricDisplay:
-        """Draw one metric of a :class:`~sklearn_fairleak.PrivateMetricFrame`.
+        """Draw one metric of a private metric frame.
 
         Parameters
         ----------
