@@ -479,7 +479,7 @@ class FairnessAuditor:
         sample_weight : array-like of shape (n_samples,), default=None
             Public weights.
         **settings
-            Those of :class:`AccountSettings`: ``mechanism``, ``epsilon``, ``delta``,
+            Those of :class:`~sklearn_fairleak.accounts.AccountSettings`: ``mechanism``, ``epsilon``, ``delta``,
             ``absolute``, …
 
         Returns
