@@ -11,7 +11,14 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from sklearn_fairleak import FairnessAuditor, NotPrivateWarning, PrivacyBudgetExceeded, UnknownIndividuals
+from sklearn_fairleak import (
+    FairnessAuditor,
+    LedgerIntegrityError,
+    NotPrivateWarning,
+    PrivacyBudgetExceeded,
+    PrivacyLedger,
+    UnknownIndividuals,
+)
 from sklearn_fairleak.answers import PrivateAnswers
 from sklearn_fairleak.mechanisms import NoisySums
 
@@ -310,3 +317,46 @@ def test_a_million_people_are_answered():
     y_pred = rng.integers(0, 2, 10**6)
     answer = auditor.answer(y_pred, absolute=False)
     assert abs(answer.value) < 0.01
+
+
+class TestNamedLedger:
+    def test_it_survives_and_replays(self, tmp_path):
+        y_pred = models(1)[0]
+        first = FairnessAuditor(race(), ledger=tmp_path / "audit.db", epsilon=1.0)
+        answer = first.answer(y_pred, epsilon=0.5)
+        again = FairnessAuditor(race(), ledger=PrivacyLedger(tmp_path / "audit.db", epsilon=None))
+        assert again.ledger.remaining() == 0.5
+        replay = again.answer(y_pred, epsilon=0.5)
+        assert replay.replayed
+        assert replay.value == answer.value
+        assert again.ledger.remaining() == 0.5
+
+    def test_a_private_copy_survives_too(self, tmp_path):
+        for _ in range(2):
+            auditor = FairnessAuditor(race(), ledger=PrivacyLedger(tmp_path / "a.db", epsilon=1.0))
+            auditor.answer(models(1, seed=int(auditor.ledger.n_answers))[0], mechanism="randomized_response")
+        assert auditor.ledger.n_answers == 3  # one copy, two answers
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            race().rename({"p0": "x"}),
+            race()[::-1],
+            race().iloc[:100],
+            race(labels=("b", "x")),
+        ],
+    )
+    def test_it_refuses_another_data_set(self, tmp_path, other):
+        FairnessAuditor(race(), ledger=tmp_path / "audit.db", epsilon=1.0)
+        with pytest.raises(LedgerIntegrityError, match="another data set"):
+            FairnessAuditor(other, ledger=tmp_path / "audit.db", epsilon=1.0)
+
+    def test_it_does_not_tell_whether_attributes_changed(self, tmp_path):
+        """The fingerprint is of ids and labels only: attributes cannot be tried against it."""
+        FairnessAuditor(race(seed=0), ledger=tmp_path / "audit.db", epsilon=1.0)
+        FairnessAuditor(race(seed=1), ledger=tmp_path / "audit.db", epsilon=1.0)
+
+    def test_it_refuses_another_budget(self, tmp_path):
+        FairnessAuditor(race(), ledger=tmp_path / "audit.db", epsilon=1.0)
+        with pytest.raises(ValueError, match="budget belongs to the file"):
+            FairnessAuditor(race(), ledger=tmp_path / "audit.db", epsilon=2.0)
