@@ -198,8 +198,10 @@ class DigitReader:
     def _read_sparse_blocks(self, length: int, rng: np.random.Generator) -> IntArray:
         """Read blocks longer than an answer's digits; return the people that are left for digits."""
         n = self._base.n
+        if n <= length or length < _FEWEST_WEIGHT_BITS:
+            return np.arange(n)
         size = min(best_block(min(e.n1, e.n0) / n, length) for e in self._alive)
-        if size <= length or length < _FEWEST_WEIGHT_BITS:
+        if size <= length:
             return np.arange(n)
         hard = []
         for block in np.array_split(np.arange(n), math.ceil(n / size)):

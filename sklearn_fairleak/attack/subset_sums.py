@@ -110,6 +110,7 @@ class _Half:
         return hits
 
 
+@lru_cache(maxsize=256)
 def best_block(share: float, bits: int) -> int:
     """Return the size of blocks that costs the fewest queries, at a share of the smaller group.
 
