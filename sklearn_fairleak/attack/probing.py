@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .designs import size_probe
+from .designs import perturbed_models, size_probe
 from .noise_laws import NoiseLaw
 from .transcript import OracleStopped
 
@@ -18,6 +18,8 @@ FloatArray = npt.NDArray[np.float64]
 
 #: More decimals than this are taken for an exact answer that happens to be short.
 _MOST_DECIMALS = 8
+#: So few decimals are confirmed by so many more answers.
+_SHORT, _MORE = 3, 4
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def plan_attack(
     signed: bool | None = None,
     decimals: int | None = None,
 ) -> Plan:
-    """Probe an oracle with up to four queries and choose a strategy.
+    """Probe an oracle with up to four queries (a few more if it rounds coarsely) and choose a strategy.
 
     Two models that differ in one individual have exact answers that differ by 1/N1 or -1/N0: the
     reciprocal of an integer, which noise does not leave intact. Rounded answers have few decimals.
@@ -112,12 +114,20 @@ def plan_attack(
         answers.append(turned)
         # An unsigned answer to the complement is the same again; only noise could make both equal or not.
         signed = bool(turned < 0.0) if max(base, -turned) > 0.0 else None
+    found = decimals is None
     if decimals is None:
         decimals = _decimals(answers)
     exact = _is_reciprocal(moved - base, delta, values.size) or _is_reciprocal(
         moved + base, delta, values.size
     )
-    if exact:
+    if found and decimals is not None and decimals <= _SHORT and not (exact and hard_labels):
+        # A few coarse answers may end in zeros by chance: 0.1 can be 0.100.
+        near = perturbed_models(values, _MORE, step, np.random.default_rng(0))
+        more = (near >= 0.5).astype(np.float64) if hard_labels else near
+        decimals = _decimals(answers + [ask(h) for h in more])
+    if exact and (hard_labels or decimals is None):
+        # Exact gaps of labels may be short by themselves, as 1/50 is; those of probabilities are not, and
+        # rounded ones differ by 0.02, the reciprocal of 50, soon enough.
         decimals = None
     elif decimals is None:
         messages.append("answers are neither exact nor rounded: they carry noise")
