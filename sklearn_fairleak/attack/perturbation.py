@@ -23,6 +23,8 @@ FloatArray = npt.NDArray[np.float64]
 
 #: Base gap over spread of the perturbed gaps above which no sign turns.
 _SAFE = 8.0
+#: Up to so many individuals a decoding takes milliseconds, so that it is tried after every few answers.
+_SMALL = 2000
 #: How far stealthy predictions stray from the base model's.
 STEALTH = 1e-5
 
@@ -120,7 +122,7 @@ def run(
         )
         if found.exact or wanted >= most:
             return found
-        wanted = min(most, int(np.ceil(1.12 * wanted)))
+        wanted = min(most, int(np.ceil((1.04 if n <= _SMALL else 1.12) * wanted)))
 
 
 def _anchored(
