@@ -27,6 +27,9 @@ app.command()(attack)
 #: Exit codes: fine, an audit failed its threshold, bad input.
 OK, FAILED, BAD_INPUT = 0, 1, 2
 
+#: Warnings that were printed.
+_said: set[str] = set()
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 LedgerPath = Annotated[Path, typer.Argument(help="Ledger file.")]
 
@@ -217,8 +220,10 @@ def _show_demo(results: dict[str, Any], console: Any) -> None:
 
 
 def _say_warning(message: Warning | str, *details: Any, **more: Any) -> None:
-    """Print a warning as one line, without the place in the code."""
-    typer.echo(f"fairleak: warning: {message}", err=True)
+    """Print a warning once and as one line, without the place in the code."""
+    if str(message) not in _said:
+        _said.add(str(message))
+        typer.echo(f"fairleak: warning: {message}", err=True)
 
 
 def main() -> None:

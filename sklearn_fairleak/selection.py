@@ -355,6 +355,11 @@ def _terms(
         raise TypeError(
             f"unexpected argument(s) {unknown}; settings are pos_label, bounds, loss, random_state."
         )
+    if not hasattr(auditor, "choose"):
+        raise TypeError(
+            f"Choices are made in the process that holds the auditor, got a {type(auditor).__name__}: run what "
+            "asks for them there (n_jobs=1 around a search; the search's own n_jobs may be larger)."
+        )
     if epsilon is None:
         epsilon = auditor.ledger.epsilon
     return AccountSettings(metric=metric, epsilon=epsilon, **settings)

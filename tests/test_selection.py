@@ -420,6 +420,19 @@ class TestBadInput:
         with pytest.raises(TypeError, match="mechanism"):
             FairnessAuditor(RACE).select_least_biased([FAIR], mechanism="laplace")
 
+    def test_a_handle_to_an_auditor_elsewhere_is_refused_clearly(self):
+        class Elsewhere:
+            ledger = None
+
+        with pytest.raises(TypeError, match="process that holds the auditor"):
+            select_least_biased([FAIR], auditor=Elsewhere())
+
+    def test_ten_tenths_fit_a_whole(self):
+        auditor = FairnessAuditor(RACE, epsilon=1.0)
+        for k in range(10):
+            auditor.passes_threshold(FAIR, 0.01 * k, epsilon=0.1)
+        assert auditor.ledger.remaining() == pytest.approx(0, abs=1e-12)
+
     def test_an_iterator_needs_an_auditor(self):
         with pytest.raises(ValueError, match="auditor="):
             first_within(iter([FAIR]), 0.1, sensitive_features=RACE)
