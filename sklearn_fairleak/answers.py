@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .intervals import gap_intervals
+from .intervals import corrected_gaps, gap_intervals
 from .mechanisms.release import Release
 from .metrics import combine_rows
 
@@ -68,13 +68,27 @@ class PrivateAnswers:
             values = np.abs(worst) if self.absolute else worst
         return np.asarray(values) * (1.0 if self.ratio else self.scale)
 
-    def interval(self, confidence: float = 0.95) -> FloatArray:
+    @property
+    def corrected_values(self) -> FloatArray:
+        """Largest minus smallest group value, less what noise adds to it, shape (n_models,).
+
+        The noise of several groups makes their largest difference too large. Signed gaps,
+        ratios and mechanisms that release no group means are returned as they are.
+        """
+        if self.ratio or not self.absolute or self.release.gaps is not None:
+            return self.values
+        return corrected_gaps(self.release, self.rows) * self.scale
+
+    def interval(self, confidence: float = 0.95, *, sampling: bool = False) -> FloatArray:
         """Return noise intervals of every value.
 
         Parameters
         ----------
         confidence : float, default=0.95
             Probability that an interval covers the exact answer.
+        sampling : bool, default=False
+            Cover the value of the population that individuals were drawn from, too; for
+            mechanisms that release group means.
 
         Returns
         -------
@@ -89,6 +103,7 @@ class PrivateAnswers:
             ratio=self.ratio,
             absolute=self.absolute,
             advantaged=self.advantaged,
+            sampling=sampling,
         )
         return limits * (1.0 if self.ratio else self.scale)
 

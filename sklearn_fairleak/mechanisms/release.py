@@ -61,7 +61,9 @@ class Release:
     def simulate(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Draw group means that the released sums could have come from.
 
-        Noise of the public law is subtracted from the released sums and counts.
+        Noise of the public law is subtracted from the released sums and counts. Whole
+        numbers carry discrete noise, whose tails reach further by a known part of a step. A draw in
+        which a group is empty says nothing about its mean: it is put at 0 or at 1.
 
         Returns
         -------
@@ -79,12 +81,18 @@ class Release:
         independent = 1 if n_groups == 2 and not np.isnan(self.totals).any() else n_groups
         shape = (size, independent, n_rows, self.noise.shape[2])
         z = rng.laplace(size=shape) if self.law == "laplace" else rng.standard_normal(size=shape)
+        if self.law == "laplace" and _are_whole(self.totals, self.weights):
+            steps = np.where(self.noise.any(axis=1), np.abs(self.noise).max(axis=1), np.inf)
+            z = z + np.sign(z) * np.log(2.0 / (1.0 + np.exp(-1.0 / steps)))[None, None]
         error = np.einsum("rkc,sgrc->ksrg", self.noise, z)
         if independent == 1:
             error = np.concatenate([-error, error], axis=3)
-        return group_means_from(
-            self.sums - error[0], self.counts - error[1], self.totals, self.weights, self.bounds
-        )
+        counts = self.counts - error[1]
+        means = group_means_from(self.sums - error[0], counts, self.totals, self.weights, self.bounds)
+        if self.law == "none":
+            return means
+        end = rng.integers(0, 2, size=counts.shape).astype(np.float64)
+        return np.where(counts < np.minimum(0.5, self.weights / n_groups)[:, None], end, means)
 
     def to_plain(self) -> dict[str, Any]:
         """Return the release as JSON-able data."""
@@ -102,6 +110,12 @@ class Release:
             for name in ("gaps", "sums", "counts", "totals", "weights", "noise", "scale")
         }
         return cls(law=plain["law"], bounds=plain["bounds"], **arrays)
+
+
+def _are_whole(totals: FloatArray, weights: FloatArray) -> bool:
+    """Say whether public totals look like those of whole numbers, which get discrete noise."""
+    known = np.concatenate([totals[~np.isnan(totals)], weights])
+    return bool(np.isfinite(known).all() and np.all(known == np.rint(known)))
 
 
 def group_means_from(
