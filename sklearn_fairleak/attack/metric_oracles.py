@@ -316,9 +316,12 @@ def _through_precision(asked: Transcript, labels: IntArray, kind: _Kind, *, nega
         accepted = rng.random(n) < 0.5
         answer = submit(np.flatnonzero(accepted))
         fit = [a for a in fit if _explains(a, accepted, truth, answer, kind)]
-    if not kind.signed:
-        fit = [a for k, a in enumerate(fit) if not any(np.array_equal(1 - a, b) for b in fit[:k])]
-    return _report(asked, n, np.arange(n), fit, kind)
+    different: list[IntArray] = []
+    for a in fit:
+        known = [*different, *(1 - b for b in different)] if not kind.signed else different
+        if not any(np.array_equal(a, b) for b in known):
+            different.append(a)
+    return _report(asked, n, np.arange(n), different, kind)
 
 
 def _explains(members: IntArray, accepted: BoolArray, truth: IntArray, answer: float, kind: _Kind) -> bool:
