@@ -79,6 +79,14 @@ class FairnessQuery:
         weights = np.ones(self.n_subset) if self.weights is None else self.weights
         return np.asarray(self.values @ weights, dtype=np.float64)
 
+    def sample(self, size: int) -> FairnessQuery:
+        """Return the query of about ``size`` evenly spaced individuals, for public planning."""
+        step = max(1, self.n_subset // size)
+        if step == 1:
+            return self
+        weights = None if self.weights is None else self.weights[::step]
+        return FairnessQuery(np.ascontiguousarray(self.values[:, ::step]), None, weights)
+
     def restrict(self, codes: IntArray) -> IntArray:
         """Return the group codes of the subset, given those of the evaluation set."""
         return codes if self.subset is None else codes[self.subset]

@@ -17,7 +17,14 @@ from ..row_blocks import map_row_blocks
 from .ellipsoid import optimal_ellipsoid
 from .integer_design import IntegerDesign
 
-__all__ = ["CENTRE_GRID", "SumDesign", "calibrated_scales", "candidate_designs", "column_norms"]
+__all__ = [
+    "CENTRE_GRID",
+    "SAMPLED_COLUMNS",
+    "SumDesign",
+    "calibrated_scales",
+    "candidate_designs",
+    "column_norms",
+]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -27,7 +34,7 @@ CENTRE_GRID = 2**10
 #: Guess of |SP|, which says how much an error in the group sizes matters.
 TYPICAL_GAP = 0.1
 #: Columns looked at when designs are compared; the chosen one is bounded over all columns.
-_SAMPLED_COLUMNS = 2000
+SAMPLED_COLUMNS = 2000
 #: Beyond this many models the ellipsoid's eigenvectors cost more than they gain.
 _MAX_ELLIPSOID_MODELS = 400
 _EXACT = 2.0**53
@@ -72,7 +79,7 @@ def candidate_designs(integers: IntegerDesign, budget: float, law: str) -> list[
     law : {"laplace", "gaussian"}
         Law of the noise.
     """
-    step = max(1, integers.values.shape[1] // _SAMPLED_COLUMNS)
+    step = max(1, integers.values.shape[1] // SAMPLED_COLUMNS)
     values = integers.values[:, ::step] / integers.grid
     weights = integers.weight_row()[::step] / integers.grid
     means = integers.values.sum(axis=1) / integers.total_weight()
