@@ -156,8 +156,17 @@ def _surplus(moves: FloatArray, bits: FloatArray, p: float) -> float:
     need = assignments / np.log(2) + np.log2(n)
     if bits.sum() - need < _MARGIN_BITS:
         return float(bits.sum() - need)
-    rank = 1 + int(np.linalg.matrix_rank(moves - moves.mean(axis=1, keepdims=True))) if m <= n else n
-    return float(np.sort(bits)[::-1][:rank].sum() - need)
+    told = np.sort(bits[1:])[::-1]
+    enough = int(np.searchsorted(np.cumsum(told), need + _MARGIN_BITS)) + 1
+    best = np.argsort(-bits[1:], kind="stable")[: 2 * enough + 10]
+    # The rank of a few of the best rows mostly settles it; that of all is expensive.
+    for index in (best, np.arange(m)):
+        rows = moves[index]
+        rank = int(np.linalg.matrix_rank(rows - rows.mean(axis=1, keepdims=True)))
+        surplus = float(np.sort(bits[1:][index])[::-1][:rank].sum() - need)
+        if surplus >= _MARGIN_BITS:
+            return surplus
+    return surplus + float(bits[0])
 
 
 def _row_bits(rows: FloatArray, tolerance: float, p: float) -> FloatArray:

@@ -38,7 +38,7 @@ _BATCH = 40
 #: Spread of the random log odds that restarts of message passing begin from.
 _JITTERS = (0.2, 0.4)
 #: Numbers that all restarts together may carry, and that all iterations of the box may touch.
-_RESTART_WORK, _BOX_WORK = 20_000_000, 8_000_000_000
+_RESTART_WORK, _BOX_WORK = 20_000_000, 4_000_000_000
 #: Group sizes, best first, that are tried again where nothing verified: more of them for small problems.
 _RESTARTED, _RESTARTED_MOST, _RESTARTED_WORK = 4, 16, 120_000
 
