@@ -383,7 +383,7 @@ class TestAttack:
 
     def test_individuals_outside_a_query_stay_untouched(self, tmp_path):
         queries, answers = tmp_path / "q.csv", tmp_path / "a.csv"
-        half = pd.DataFrame(self.H, columns=self.names)
+        half = pd.DataFrame(self.H.copy(), columns=self.names)
         half.iloc[:, 5:] = np.nan
         half.to_csv(queries, index=False)
         inside, h = self.a[:5], self.H[:, :5]
