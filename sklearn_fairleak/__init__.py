@@ -14,8 +14,10 @@ if TYPE_CHECKING:
         PrivacyBudgetExceeded,
         UnknownIndividuals,
     )
+    from .frames import PrivateMetricFrame
     from .ledger import PrivacyLedger
     from .metrics import leakage_score
+    from .private_metrics import make_private_metric
     from .remote import connect_auditor
     from .scorer import PrivateFairnessScorer
     from .search import PrivateFairSearchCV
@@ -33,10 +35,12 @@ _HOMES = {
     "PrivacyLedger": "ledger",
     "PrivateFairSearchCV": "search",
     "PrivateFairnessScorer": "scorer",
+    "PrivateMetricFrame": "frames",
     "UnknownIndividuals": "exceptions",
     "connect_auditor": "remote",
     "first_within": "selection",
     "leakage_score": "metrics",
+    "make_private_metric": "private_metrics",
     "passes_threshold": "selection",
     "select_least_biased": "selection",
 }

@@ -1,0 +1,557 @@
+"""fairlearn's MetricFrame with differential privacy: metrics by group, their spread, and limits.
+
+MetricFrame's arguments and a privacy budget come in; a MetricFrame of noisy values, with
+intervals, goes out. The one module that touches MetricFrame's private hooks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from fairlearn.metrics import MetricFrame
+from fairlearn.metrics._disaggregated_result import DisaggregatedResult
+
+from .accounting import PrivacyLoss
+from .accounts import check_budget
+from .exceptions import NotPrivateWarning
+from .group_metrics import GroupMetric, describe_metric
+from .groups import Groups, encode_groups
+from .individuals import Individuals
+from .intervals import corrected_range, range_limits
+from .ledger import PrivacyLedger
+from .mechanisms import Exact, Mechanism, NoisySums, RandomizedResponse, get_mechanism
+from .noise import Noise, SecureNoise, SeededNoise
+from .sum_release import SharedSums, add_noise, count_reports, report_odds
+
+__all__ = ["PrivateMetricFrame"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_DRAWS = 4000
+_SEED = 20230612
+_SMALLEST = 1e-9
+_AGGREGATES = ("by_group", "overall", "difference", "ratio", "group_min", "group_max")
+
+
+class PrivateMetricFrame(MetricFrame):  # type: ignore[misc]
+    """Compute metrics by sensitive group with differential privacy.
+
+    A subclass of :class:`fairlearn.metrics.MetricFrame`: same arguments, results and plots.
+    All metrics come from one joint release, charged once to everyone in the frame.
+
+    Parameters
+    ----------
+    metrics : callable or dict of str to callable
+        Functions of :func:`~sklearn_fairleak.group_metrics.supported_metrics`.
+    y_true, y_pred : array-like of shape (n_samples,)
+        Public labels or targets, and predictions. Pandas objects are aligned by index.
+    sensitive_features : array-like of shape (n_samples,) or (n_samples, n_features)
+        Secret. Several features are crossed.
+    control_features : array-like, default=None
+        Public features by which everything is repeated.
+    sample_params : dict, default=None
+        Public ``sample_weight``, as for MetricFrame.
+    epsilon : float, default=1.0
+        Privacy parameter of the whole frame, in nats.
+    delta : float, default=0.0
+        Probability at which the guarantee may fail; above 0 for Gaussian noise.
+    mechanism : {"noisy_sums", "exact", "randomized_response"} or Mechanism, default="noisy_sums"
+        How group sums are released.
+    ledger : PrivacyLedger, str or path, default=None
+        Where the frame is charged; None makes a temporary one of (epsilon, delta).
+    groups : sequence, default=None
+        Public list of group labels (tuples for several features). Labels read from the data
+        become public, with a warning if there are more than two.
+    bounds : tuple of two floats, default=None
+        Public bounds of targets and predictions for losses and ``mean_prediction``.
+    pos_label : object, default=None
+        The positive label, where bool, {0, 1} or {-1, 1} does not say it.
+    random_state : int, default=None
+        A seed, for experiments only: not private.
+
+    Raises
+    ------
+    ValueError
+        If a metric is not supported or an input is malformed. Nothing is charged.
+    PrivacyBudgetExceeded
+        If the ledger's budget does not cover the frame.
+
+    Notes
+    -----
+    ``overall`` does not depend on the secret, and is exact. ``difference`` is corrected for
+    the bias of noise, so it may be less than ``group_max - group_min``. With
+    ``mechanism="exact"`` results are fairlearn's, except that a rate of nobody is NaN.
+
+    Examples
+    --------
+    >>> from fairlearn.metrics import selection_rate
+    >>> from sklearn_fairleak import PrivateMetricFrame
+    >>> frame = PrivateMetricFrame(
+    ...     metrics=selection_rate, y_true=[0, 1] * 200, y_pred=[0, 1, 1, 1] * 100,
+    ...     sensitive_features=["f", "m"] * 200, epsilon=1.0)
+    >>> frame.overall
+    0.75
+    >>> list(frame.by_group.index)
+    ['f', 'm']
+    """
+
+    def __init__(
+        self,
+        *,
+        metrics: Callable[..., Any] | dict[str, Callable[..., Any]],
+        y_true: Any,
+        y_pred: Any,
+        sensitive_features: Any,
+        control_features: Any = None,
+        sample_params: dict[str, Any] | None = None,
+        epsilon: float = 1.0,
+        delta: float = 0.0,
+        mechanism: str | Mechanism = "noisy_sums",
+        ledger: PrivacyLedger | Any = None,
+        groups: Sequence[Any] | None = None,
+        bounds: tuple[float, float] | None = None,
+        pos_label: Any = None,
+        random_state: int | None = None,
+    ) -> None:
+        how = get_mechanism(mechanism)
+        if not isinstance(how, NoisySums | RandomizedResponse) and type(how) is not Exact:
+            raise ValueError(
+                "mechanism must be 'noisy_sums', 'randomized_response' or 'exact' for a metric frame, got "
+                f"{mechanism!r}."
+            )
+        if how.is_private:
+            check_budget(epsilon, delta)
+        index, (y_true, y_pred, sensitive_features, control_features) = _aligned(
+            y_true=y_true,
+            y_pred=y_pred,
+            sensitive_features=sensitive_features,
+            control_features=control_features,
+        )
+        single = callable(metrics)
+        table = {getattr(metrics, "__name__", "metric"): metrics} if single else dict(metrics)  # type: ignore[call-overload]
+        if not table:
+            raise ValueError("metrics must name at least one metric.")
+        given = {next(iter(table)): sample_params or {}} if single else dict(sample_params or {})
+        if set(given) - set(table):
+            raise ValueError(f"sample_params has keys {sorted(given)}, metrics has {sorted(table)}.")
+        self._described: dict[str, GroupMetric] = {}
+        for name, metric in table.items():
+            extra = {key: value for key, value in given.get(name, {}).items() if value is not None}
+            if set(extra) - {"sample_weight"}:
+                raise ValueError(f"sample_params may hold sample_weight only, got {sorted(extra)}.")
+            self._described[name] = describe_metric(
+                metric,
+                y_true,
+                y_pred,
+                weights=extra.get("sample_weight"),
+                bounds=bounds,
+                pos_label=pos_label,
+            )
+        functions = {
+            name: _bound(metric, pos_label, self._described[name].name) for name, metric in table.items()
+        }
+        public = {
+            "metrics": next(iter(functions.values())) if single else functions,
+            "y_true": _clipped(y_true, bounds, self._described, "y_true"),
+            "y_pred": _clipped(y_pred, bounds, self._described, "y_pred"),
+            "control_features": control_features,
+            "sample_params": sample_params,
+        }
+        self.epsilon, self.delta, self.mechanism = float(epsilon), float(delta), how.name
+        self.is_private = how.is_private and random_state is None
+        if not self.is_private:
+            reason = "random_state is set" if how.is_private else f"mechanism={how.name!r} adds no noise"
+            warnings.warn(f"The frame is not private: {reason}.", NotPrivateWarning, stacklevel=2)
+        self._law = "none"
+        if type(how) is Exact:
+            super().__init__(sensitive_features=sensitive_features, **public)
+            self._mark_undefined(sensitive_features, control_features, single)
+            return
+        n = next(iter(self._described.values())).vectors.shape[1]
+        super().__init__(sensitive_features=np.zeros(n, dtype=int), **public)
+        overall, pattern = self.overall, self.by_group
+        labels = self._process_features("sensitive_feature_", sensitive_features, np.zeros(n))
+        self._sf_names = [feature.name_ for feature in labels]
+        if len(set(self._sf_names + (self._cf_names or []))) < len(self._sf_names) + len(
+            self._cf_names or []
+        ):
+            raise ValueError(f"Feature names must differ, got {self._sf_names + (self._cf_names or [])}.")
+        encoded = encode_groups(_columns(sensitive_features, labels), groups=groups, declare=True)
+        if encoded.codes.shape[0] != n:
+            raise ValueError(f"sensitive_features must have length {n}, got {encoded.codes.shape[0]}.")
+        cells, levels = self._cells(control_features, n)
+        self._release(how, encoded, cells, index, ledger, random_state)
+        self._fill(encoded, cells, levels, overall, pattern, single)
+
+    def interval(
+        self, confidence: float = 0.95, what: str = "by_group", *, method: str = "between_groups"
+    ) -> tuple[Any, Any]:
+        """Return limits between which exact values lie with this probability, each.
+
+        Parameters
+        ----------
+        confidence : float, default=0.95
+            Wanted coverage of each value.
+        what : {"by_group", "overall", "difference", "ratio", "group_min", "group_max"}
+            Which result.
+        method : {"between_groups", "to_overall"}, default="between_groups"
+            Of ``difference`` and ``ratio``.
+
+        Returns
+        -------
+        low, high
+            Of the type of the result.
+        """
+        if not 0.0 < confidence < 1.0:
+            raise ValueError(f"confidence must be in (0, 1), got {confidence!r}.")
+        if what not in _AGGREGATES:
+            raise ValueError(f"what must be one of {_AGGREGATES}, got {what!r}.")
+        if method not in ("between_groups", "to_overall"):
+            raise ValueError(f"method must be 'between_groups' or 'to_overall', got {method!r}.")
+        result = getattr(self, what)
+        if what not in ("by_group", "overall"):
+            result = result(method=method) if what in ("difference", "ratio") else result()
+        if what == "overall" or self._law == "none":
+            return result, result
+        limits = np.stack(
+            [
+                self._limits(metric, k, confidence, what, method)
+                for k, metric in enumerate(self._described.values())
+            ],
+            axis=-2,
+        )
+        return _like(result, limits[..., 0]), _like(result, limits[..., 1])
+
+    def plot(self, *, confidence: float = 0.95, kind: str = "point", **options: Any) -> Any:
+        """Plot values by group with error bars, through fairlearn's ``plot_metric_frame``.
+
+        Parameters
+        ----------
+        confidence : float, default=0.95
+            Coverage of the error bars.
+        kind : str, default="point"
+            As for pandas.
+        **options
+            Passed on.
+
+        Returns
+        -------
+        matplotlib Axes or ndarray of them
+        """
+        from fairlearn.experimental.enable_metric_frame_plotting import plot_metric_frame
+
+        low, high = self.interval(confidence)
+        values = self.by_group
+        table = values.to_frame() if isinstance(values, pd.Series) else values.copy()
+        names = list(table.columns)
+        lows, highs = (x.to_frame() if isinstance(x, pd.Series) else x for x in (low, high))
+        for name in names:
+            table[f"{name} limits"] = [
+                list(pair) for pair in zip(lows[name].fillna(0), highs[name].fillna(0), strict=True)
+            ]
+        shown = object.__new__(MetricFrame)
+        shown.__dict__.update(self.__dict__)
+        shown._ci_quantiles = None
+        shown._result_cache = {**self._result_cache, "by_group": table}
+        return plot_metric_frame(
+            shown, kind=kind, metrics=names, conf_intervals=[f"{name} limits" for name in names], **options
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"PrivateMetricFrame(metrics={list(self._described)!r}, mechanism={self.mechanism!r}, "
+            f"epsilon={self.epsilon:g}, delta={self.delta:g})"
+        )
+
+    def _mark_undefined(self, sensitive: Any, control: Any, single: bool) -> None:
+        """Replace what fairlearn calls 0 or 1 where a rate is a rate of nobody."""
+        n = next(iter(self._described.values())).vectors.shape[1]
+        features = self._process_features("sensitive_feature_", sensitive, np.zeros(n))
+        if control is not None:
+            features = self._process_features("control_feature_", control, np.zeros(n)) + features
+        keys = pd.DataFrame({feature.name_: feature.raw_feature_ for feature in features})
+        values = self.by_group.to_frame() if single else self.by_group.copy()
+        changed = False
+        for column, metric in zip(values.columns, self._described.values(), strict=True):
+            weights = 1.0 if metric.weights is None else metric.weights
+            sums = pd.DataFrame((metric.vectors * weights).T).groupby([keys[c] for c in keys]).sum()
+            sums = sums.reindex(values.index)
+            undefined = ~metric.is_defined(sums.to_numpy()) & sums.notna().all(axis=1).to_numpy()
+            if undefined.any():
+                changed = True
+                values[column] = values[column].where(~undefined, np.nan)
+        if changed:
+            overall = self._result_cache["overall"]
+            whole = overall
+            if single:
+                name = values.columns[0]
+                whole = overall.to_frame(name) if self.control_levels else pd.Series({name: overall})
+            self._populate_results(DisaggregatedResult(whole, values))
+
+    def _cells(self, control: Any, n: int) -> tuple[list[npt.NDArray[np.bool_]], list[list[Any]]]:
+        """Split individuals by every combination of public control levels."""
+        if control is None:
+            return [np.ones(n, dtype=bool)], []
+        features = self._process_features("control_feature_", control, np.zeros(n))
+        cells, levels = [np.ones(n, dtype=bool)], []
+        for feature in features:
+            raw = np.asarray(feature.raw_feature_)
+            present = list(np.unique(raw))
+            levels.append(present)
+            cells = [cell & (raw == level) for cell in cells for level in present]
+        return cells, levels
+
+    def _release(
+        self,
+        how: NoisySums | RandomizedResponse,
+        groups: Groups,
+        cells: list[npt.NDArray[np.bool_]],
+        index: Any,
+        ledger: Any,
+        random_state: int | None,
+    ) -> None:
+        """Charge everyone in the frame, and release noisy sums, in one transaction."""
+        shared = SharedSums(list(self._described.values()))
+        epsilon, delta = Fraction(self.epsilon), Fraction(self.delta)
+        loss = how.privacy_loss(epsilon, delta, 1)
+        if not isinstance(ledger, PrivacyLedger):
+            ledger = PrivacyLedger(ledger, epsilon=epsilon, delta=delta)
+        self.ledger = ledger
+        people = Individuals(index, n_individuals=groups.codes.shape[0])
+        schema = json.dumps([groups.names, [repr(label) for label in groups.labels], "error"])
+        ledger.bind(hashlib.sha256(people.digest() + schema.encode()).digest(), len(people))
+        digest = hashlib.sha256(repr((how.name, how.get_params(), loss.units(), random_state)).encode())
+        for array in (shared.rows, shared.units, np.stack(cells)):
+            digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+        question = digest.digest()
+        k = groups.n_statuses
+
+        def release() -> dict[str, Any]:
+            noise: Noise = SecureNoise() if random_state is None else SeededNoise(random_state, question)
+            if isinstance(how, RandomizedResponse):
+                return {"sums": count_reports(shared, how.private_copy(groups, loss, noise), k, cells)}
+            budget = loss.epsilon if how.noise == "laplace" else loss.rho
+            return {"sums": add_noise(shared, groups.codes, k, cells, noise, law=how.noise, budget=budget)}
+
+        plain, self.replayed = ledger.charge(
+            account=ledger.open_account(f"metric frame/{how.name}", epsilon, delta),
+            digest=ledger.digest(b"metric frame", question),
+            individuals=None,
+            loss=loss,
+            query={
+                "metric": ", ".join(self._described),
+                "mechanism": how.name,
+                "n_samples": int(groups.codes.shape[0]),
+            },
+            release=release,
+        )
+        self._shared = shared
+        self._read(how, loss, np.asarray(plain["sums"], dtype=np.float64), cells, k)
+
+    def _read(
+        self,
+        how: NoisySums | RandomizedResponse,
+        loss: PrivacyLoss,
+        released: FloatArray,
+        cells: list[npt.NDArray[np.bool_]],
+        n_groups: int,
+    ) -> None:
+        """Turn whole noisy sums into estimates and draws, in shape (n_cells, n_groups, n_rows)."""
+        shared, rng = self._shared, np.random.default_rng(_SEED)
+        totals = np.stack([shared.totals(cell) for cell in cells]).astype(np.float64)[:, None, :]
+        shape = (_DRAWS, *released.shape)
+        if isinstance(how, RandomizedResponse):
+            self._law = "gaussian"
+            keep, other = report_odds(loss.epsilon, n_groups)
+            released = (released - other * totals) / (keep - other)
+            variance = max(keep * (1 - keep), other * (1 - other)) / (keep - other) ** 2
+            errors = np.empty(shape)
+            for number, cell in enumerate(cells):
+                rows = shared.rows[:, cell]
+                values, vectors = np.linalg.eigh(variance * (rows @ rows.T))
+                root = vectors * np.sqrt(np.maximum(values, 0.0))
+                errors[:, number] = rng.standard_normal(shape[:1] + shape[2:]) @ root.T
+        elif how.noise == "laplace":
+            self._law = "laplace"
+            scales = np.array([float(b) for b in shared.scales(loss.epsilon, n_groups)])
+            first, second = (rng.geometric(-np.expm1(-1.0 / scales), size=shape) for _ in range(2))
+            errors = (first - second).astype(np.float64)
+        else:
+            self._law = "gaussian"
+            sds = np.sqrt([float(v) for v in shared.variances(loss.rho, n_groups)])
+            errors = np.rint(rng.standard_normal(shape) * sds)
+        draws = released - errors
+        self._sums = _consistent(released, totals, n_groups) * shared.units
+        self._draws = _consistent(draws, totals, n_groups) * shared.units
+        self._ends = rng.integers(0, 2, size=self._draws.shape[:-1]).astype(np.float64)
+
+    def _values(self, metric: GroupMetric, k: int) -> tuple[FloatArray, FloatArray]:
+        """Return a metric's estimate (n_cells, n_groups) and its draws."""
+        decoder = self._shared.decoders[k].T
+        draws = metric.evaluate(self._draws @ decoder, self._ends)
+        return metric.evaluate(self._sums @ decoder), draws
+
+    def _fill(
+        self,
+        groups: Groups,
+        cells: list[npt.NDArray[np.bool_]],
+        levels: list[list[Any]],
+        overall: Any,
+        pattern: Any,
+        single: bool,
+    ) -> None:
+        """Put private values where fairlearn keeps its results."""
+        several = len(self._sf_names) > 1
+        groups_index = [label if several else (label,) for label in groups.labels]
+        prefixes: list[tuple[Any, ...]] = [()]
+        for level in levels:
+            prefixes = [(*prefix, value) for prefix in prefixes for value in level]
+        names = (self._cf_names or []) + self._sf_names
+        keys = [(*prefix, *label) for prefix in prefixes for label in groups_index]
+        index = (
+            pd.MultiIndex.from_tuples(keys, names=names)
+            if len(names) > 1
+            else pd.Index([key[0] for key in keys], name=names[0])
+        )
+        present = np.array([bool(cell.any()) for cell in cells])
+        columns = [pattern.name] if single else list(pattern.columns)
+        values = pd.DataFrame(index=index, columns=columns, dtype=float)
+        self._overall_values = np.full((len(cells), len(columns)), np.nan)
+        whole = overall
+        if single:
+            whole = overall.to_frame(columns[0]) if self._cf_names else pd.Series({columns[0]: overall})
+        public = np.asarray(whole, dtype=np.float64).reshape(-1, len(columns))
+        self._overall_values[:] = public
+        corrected = np.empty((len(cells), len(columns)))
+        for k, metric in enumerate(self._described.values()):
+            estimate, draws = self._values(metric, k)
+            values[columns[k]] = np.where(present[:, None], estimate, np.nan).ravel()
+            corrected[:, k] = np.where(present, corrected_range(estimate, draws), np.nan)
+        self._result_cache = {}
+        self._populate_results(DisaggregatedResult(whole, values))
+        cache = self._result_cache["difference"]["between_groups"]
+        for errors, naive in cache.items():
+            cache[errors] = _like(naive, corrected if self._cf_names else corrected[0])
+
+    def _limits(self, metric: GroupMetric, k: int, confidence: float, what: str, method: str) -> FloatArray:
+        """Return limits of one metric: (n_cells [* n_groups], 2), or (2,) for an aggregate of one cell."""
+        values, draws = self._values(metric, k)
+        tail = (1.0 - confidence) / 2.0
+        top = np.inf if metric.is_count else (metric.high**0.5 if metric.root else metric.high)
+        if what == "by_group":
+            low = np.quantile(draws, tail, axis=0, method="lower")
+            high = np.quantile(draws, 1.0 - tail, axis=0, method="higher")
+            return np.stack([low.ravel(), high.ravel()], axis=-1)
+        whole = self._overall_values[:, k][:, None]
+        if what == "ratio":
+            values, draws = np.log(np.maximum(values, _SMALLEST)), np.log(np.maximum(draws, _SMALLEST))
+            whole = np.log(np.maximum(whole, _SMALLEST))
+        if what in ("group_min", "group_max"):
+            inner = values.min(axis=1) if what == "group_min" else values.max(axis=1)
+            reach = np.quantile(np.abs(draws - values).max(axis=-1), confidence, axis=0)
+            limits = np.stack(
+                [np.maximum(inner - reach, metric.low), np.minimum(inner + reach, top)], axis=-1
+            )
+        elif method == "to_overall":
+            most = np.abs(values - whole).max(axis=1)
+            reach = np.quantile(np.abs(draws - values).max(axis=-1), confidence, axis=0)
+            limits = np.stack([np.maximum(most - reach, 0.0), most + reach], axis=-1)
+        elif values.shape[1] == 2:
+            gaps = draws[..., 1] - draws[..., 0]
+            low = np.quantile(gaps, tail, axis=0, method="lower")
+            high = np.quantile(gaps, 1.0 - tail, axis=0, method="higher")
+            least = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(np.abs(low), np.abs(high)))
+            limits = np.stack([least, np.maximum(np.abs(low), np.abs(high))], axis=-1)
+        else:
+            limits = range_limits(values, draws, confidence)
+        if what == "ratio":
+            limits = np.exp(-limits[..., ::-1])
+        elif what == "difference":
+            limits = np.minimum(limits, top - metric.low)
+        return limits if self._cf_names else limits[0]
+
+
+def _consistent(sums: FloatArray, totals: FloatArray, n_groups: int) -> FloatArray:
+    """Make sums of all groups that add up to public totals, shape (..., n_groups, n_rows)."""
+    if sums.shape[-2] < n_groups:
+        return np.concatenate([totals - sums, sums], axis=-2)
+    return sums + (totals - sums.sum(axis=-2, keepdims=True)) / n_groups
+
+
+def _like(result: Any, values: FloatArray) -> Any:
+    """Give values the type and labels of a result."""
+    if isinstance(result, pd.DataFrame):
+        return pd.DataFrame(values, index=result.index, columns=result.columns)
+    if isinstance(result, pd.Series):
+        return pd.Series(np.ravel(values), index=result.index, name=result.name)
+    return float(np.ravel(values)[0])
+
+
+def _bound(metric: Callable[..., Any], pos_label: Any, known: str) -> Callable[..., Any]:
+    """Bind the positive label where the metric function takes one."""
+    takes = known == "selection_rate" or known.endswith(
+        ("_rate", "recall_score", "precision_score", "f1_score")
+    )
+    takes = takes or known == "fbeta_score"
+    bound = isinstance(metric, partial) and "pos_label" in metric.keywords
+    if pos_label is None or bound or not takes:
+        return metric
+    called = partial(metric, pos_label=pos_label)
+    called.__name__ = getattr(metric, "__name__", known)  # type: ignore[attr-defined]
+    return called
+
+
+def _clipped(
+    column: Any, bounds: tuple[float, float] | None, described: dict[str, GroupMetric], name: str
+) -> Any:
+    """Clip numbers to public bounds, so that public overall values are of the same question."""
+    known = {metric.name for metric in described.values()}
+    if bounds is None or ("log_loss" in known and name == "y_true"):
+        return column
+    bounded = {"mean_prediction", "log_loss", "mean_absolute_error", "mean_squared_error"}
+    if not known <= bounded | {"root_mean_squared_error", "count"}:
+        return column
+    return np.clip(np.asarray(column, dtype=np.float64), *bounds)
+
+
+def _aligned(**columns: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Bring pandas arguments into the order of the first index; never by position against labels."""
+    reference, owner = None, ""
+    out = []
+    for name, column in columns.items():
+        if isinstance(column, pd.Series | pd.DataFrame):
+            if reference is None:
+                reference, owner = column.index, name
+            elif not column.index.equals(reference):
+                same = column.index.is_unique and reference.is_unique and len(column) == len(reference)
+                if not (same and column.index.isin(reference).all()):
+                    raise ValueError(
+                        f"The index of {name} and that of {owner} hold different labels. Reset both, or select the "
+                        "same rows in both: rows are matched by label, never by position."
+                    )
+                column = column.loc[reference]
+        out.append(column)
+    usable = reference is not None and reference.is_unique and not reference.hasnans
+    return (reference if usable else None), tuple(out)
+
+
+def _columns(sensitive: Any, features: list[Any]) -> Any:
+    """Name sensitive columns as fairlearn does, and keep categories that their dtype declares."""
+    columns = {}
+    for feature in features:
+        raw = feature.raw_feature_
+        if isinstance(sensitive, pd.DataFrame):
+            raw = sensitive[feature.name_].reset_index(drop=True)
+        elif isinstance(sensitive, pd.Series):
+            raw = sensitive.reset_index(drop=True)
+        columns[feature.name_] = raw
+    return columns
