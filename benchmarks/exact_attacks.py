@@ -164,7 +164,7 @@ def _robustness(quick: bool) -> list[dict[str, Any]]:
     for kind, make in (("NumPy", numpy_oracle), ("fairlearn", fairlearn_oracle)):
         for n in (100, 1000):
             for absolute in (False, True):
-                seeds = 5 if quick else 200 if kind == "NumPy" or n == 100 else 50
+                seeds = 5 if quick else 200
                 exact = reported = wrong = most = 0
                 for seed in range(seeds):
                     base, y, a, _ = adult_sample(n, 0.05 + 0.45 * seed / max(1, seeds - 1), seed)
