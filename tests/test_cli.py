@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from sklearn_fairleak import PrivacyLedger
 from sklearn_fairleak.cli import app
 from sklearn_fairleak.cli_attack import read_log
-from sklearn_fairleak.cli_audit import Audit
+from sklearn_fairleak.table_audit import Audit
 from sklearn_fairleak.tables import read_table, write_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:epsilon=.* barely protects")
