@@ -178,7 +178,8 @@ def _encode(column: Any, name: str) -> tuple[IntArray, tuple[Any, ...], bool]:
 
     if not isinstance(column, pd.Series):
         values = column.to_pandas() if hasattr(column, "to_pandas") else column
-        is_object = getattr(getattr(values, "dtype", None), "kind", "") == "O"
+        declared = isinstance(values, pd.Categorical)
+        is_object = not declared and getattr(getattr(values, "dtype", None), "kind", "") == "O"
         column = _infer(values) if is_object else pd.Series(values)
     if isinstance(column.dtype, pd.CategoricalDtype):
         labels = tuple(column.cat.categories.tolist())

@@ -60,7 +60,8 @@ class TestPlantedFaults:
             scale = 6 * paper_smooth_sensitivity(n0, len(codes) - n0, 1, epsilon) / epsilon
             return gap(values, codes) + scale * rng.standard_cauchy()
 
-        self.caught(mechanism, epsilon, n_draws=20_000)
+        pair = (np.array([1, 0, 0, 0.0]), [0, 0, 1, 1], [1, 0, 1, 1])
+        self.caught(mechanism, epsilon, pairs=[pair], n_draws=20_000)
 
     def test_equal_opportunity_with_everyone_counted(self):
         """n = 30 of whom 3 are positive: the printed bound is about 1/2, the true change 1."""

@@ -163,6 +163,7 @@ class TestGroups:
     def test_unused_categories_stay_declared(self):
         column = pd.Series([0, 1, 1]).astype("category").cat.set_categories([0, 1, 2])
         assert encode_groups(column).labels == (0, 1, 2)
+        assert encode_groups(column.array).labels == (0, 1, 2)
 
     def test_whole_floats_are_the_same_labels_as_integers(self):
         assert encode_groups([0.0, 1.0]).labels == (0, 1)
