@@ -42,7 +42,7 @@ _SMALLEST = 1e-9
 _AGGREGATES = ("by_group", "overall", "difference", "ratio", "group_min", "group_max")
 
 
-class PrivateMetricFrame(MetricFrame):  # type: ignore[misc]
+class PrivateMetricFrame(MetricFrame):
     """Compute metrics by sensitive group with differential privacy.
 
     A subclass of :class:`fairlearn.metrics.MetricFrame`: same arguments, results and plots.
@@ -98,7 +98,7 @@ class PrivateMetricFrame(MetricFrame):  # type: ignore[misc]
     >>> frame = PrivateMetricFrame(
     ...     metrics=selection_rate, y_true=[0, 1] * 200, y_pred=[0, 1, 1, 1] * 100,
     ...     sensitive_features=["f", "m"] * 200, epsilon=1.0)
-    >>> frame.overall
+    >>> float(frame.overall)
     0.75
     >>> list(frame.by_group.index)
     ['f', 'm']
@@ -136,8 +136,10 @@ class PrivateMetricFrame(MetricFrame):  # type: ignore[misc]
             sensitive_features=sensitive_features,
             control_features=control_features,
         )
-        single = callable(metrics)
-        table = {getattr(metrics, "__name__", "metric"): metrics} if single else dict(metrics)  # type: ignore[call-overload]
+        single = not isinstance(metrics, dict)
+        table: dict[str, Callable[..., Any]] = (
+            metrics if isinstance(metrics, dict) else {getattr(metrics, "__name__", "metric"): metrics}
+        )
         if not table:
             raise ValueError("metrics must name at least one metric.")
         given = {next(iter(table)): sample_params or {}} if single else dict(sample_params or {})
@@ -373,7 +375,9 @@ class PrivateMetricFrame(MetricFrame):  # type: ignore[misc]
             self._law = "gaussian"
             keep, other = report_odds(loss.epsilon, n_groups)
             released = (released - other * totals) / (keep - other)
+            # Reports add up to the total, so making draws consistent takes away 1/k of their variance.
             variance = max(keep * (1 - keep), other * (1 - other)) / (keep - other) ** 2
+            variance *= n_groups / (n_groups - 1)
             errors = np.empty(shape)
             for number, cell in enumerate(cells):
                 rows = shared.rows[:, cell]
@@ -436,7 +440,7 @@ class PrivateMetricFrame(MetricFrame):  # type: ignore[misc]
             estimate, draws = self._values(metric, k)
             values[columns[k]] = np.where(present[:, None], estimate, np.nan).ravel()
             corrected[:, k] = np.where(present, corrected_range(estimate, draws), np.nan)
-        self._result_cache = {}
+        self._result_cache: dict[str, Any] = {}
         self._populate_results(DisaggregatedResult(whole, values))
         cache = self._result_cache["difference"]["between_groups"]
         for errors, naive in cache.items():

@@ -106,7 +106,7 @@ def make_private_metric(
             y_true=y_true,
             y_pred=y_pred,
             sensitive_features=sensitive_features,
-            sample_params={name: samples for name in functions},
+            sample_params=dict.fromkeys(functions, samples),
             **settings,
         )
         if transform in ("group_min", "group_max"):
@@ -137,15 +137,15 @@ def _parts(metric: Callable[..., Any]) -> tuple[dict[str, Callable[..., Any]], s
         for transform in ("difference", "ratio"):
             if metric is not None and metric is getattr(fl, f"{family}_{transform}", None):
                 return bases, transform, "named"
-    base, transform = getattr(metric, "_metric_fn", None), getattr(metric, "_transform", None)
-    if base is not None and transform in ("difference", "ratio", "group_min", "group_max"):
+    base, derived = getattr(metric, "_metric_fn", None), str(getattr(metric, "_transform", ""))
+    if base is not None and derived in ("difference", "ratio", "group_min", "group_max"):
         from .group_metrics import supported_metrics
 
         inner = base
         while isinstance(inner, partial):
             inner = inner.func
         if inner in supported_metrics():
-            return {"value": base}, transform, "derived"
+            return {"value": base}, derived, "derived"
     named = [f"{family}_{transform}" for family in families for transform in ("difference", "ratio")]
     raise ValueError(
         f"{getattr(metric, '__name__', metric)!r} has no private version. Supported are {named} of "

@@ -5,7 +5,7 @@ Group metrics come in; whole-number rows, exact discrete noise, and noisy group 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -119,8 +119,7 @@ class SharedSums:
         if whole.any():
             grid = 1 if weights is None else fine
             share = np.full(n, 1.0) if weights is None else np.rint(weights / top * grid)
-            powers = vectors[whole].astype(np.int64)
-            patterns, where = np.unique(powers, axis=1, return_inverse=True)
+            patterns, where = np.unique(vectors[whole].astype(np.int64), axis=1, return_inverse=True)
             where = np.asarray(where).reshape(-1)
             kept = np.flatnonzero(patterns.any(axis=0))
             rows = np.stack([(where == atom) * share for atom in kept]) if kept.size else np.zeros((1, n))
@@ -158,8 +157,8 @@ def add_noise(
     Cells are disjoint, so each has the whole budget.
     """
     if law == "laplace":
+        draw: Callable[[Fraction, int], IntArray] = noise.discrete_laplace
         each = shared.scales(budget, n_statuses)
-        draw = noise.discrete_laplace
     else:
         each = shared.variances(budget, n_statuses)
         draw = noise.discrete_gaussian

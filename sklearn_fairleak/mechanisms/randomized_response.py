@@ -108,6 +108,9 @@ class RandomizedResponse(Mechanism):
             weights = np.ones(query.n_subset) if query.weights is None else query.weights
             # Reports add up to public totals, so the first group's sums follow from the others'.
             told = not public.has_missing_status
+            # Making several groups' sums consistent takes away 1/k of the variance of independent errors.
+            k = public.n_groups
+            drawn = variance * k / (k - 1) if told and k > 2 else variance
             indicators = np.stack(
                 [(codes == group) * weights for group in range(int(told), public.n_groups)], axis=1
             )
@@ -125,7 +128,7 @@ class RandomizedResponse(Mechanism):
                     np.broadcast_to(counts, sums.shape),
                     np.full(n_rows, np.nan) if public.has_missing_status else totals,
                     np.full(n_rows, weight),
-                    _noise_factors(query.values, weights, totals, variance),
+                    _noise_factors(query.values, weights, totals, drawn),
                 ]
             )
         names = ("sums", "counts", "totals", "weights", "noise")
