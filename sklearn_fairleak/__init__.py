@@ -54,10 +54,12 @@ __all__ = [
     "PrivacyLedger",
     "PrivateFairSearchCV",
     "PrivateFairnessScorer",
+    "PrivateMetricFrame",
     "UnknownIndividuals",
     "connect_auditor",
     "first_within",
     "leakage_score",
+    "make_private_metric",
     "passes_threshold",
     "select_least_biased",
 ]
