@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -570,6 +571,28 @@ class FairnessAuditor:
     def order_of(self, ids: npt.NDArray[Any]) -> IntArray | None:
         """Return where each individual stands in a full list of ids; None if it is in order."""
         return self._individuals.order_of(ids)
+
+    def answers_left(self, account: int) -> int | None:
+        """Return how many more answers an account affords about the person asked about most.
+
+        None means any number: everything is answered from a private copy.
+        """
+        settings = self._accounts[account]
+        mechanism = self._resolved.get(account, settings.mechanism)
+        if isinstance(mechanism, RandomizedResponse) or (
+            not settings.is_private and not mechanism.is_private
+        ):
+            return None
+        loss = mechanism.privacy_loss(
+            Fraction(settings.epsilon), Fraction(settings.delta), settings.n_queries
+        )
+        spent = self.ledger.spent(account)
+        used = [
+            ceil(Fraction(paid) / part)
+            for paid, part in ((spent.epsilon, loss.epsilon), (spent.rho, loss.rho))
+            if part
+        ]
+        return max(0, settings.n_queries - max(used, default=0))
 
     def refused(self, account: int) -> int:
         """Return the number of questions refused to an account."""

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 __all__ = ["AnswerCount", "count_answers"]
+
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,13 @@ class AnswerCount:
 
 
 def count_answers(
-    search: Any, X: Any = None, y: Any = None, *, groups: Any = None, n_samples: int | None = None
+    search: Any,
+    X: Any = None,
+    y: Any = None,
+    *,
+    groups: Any = None,
+    n_samples: int | None = None,
+    scorer: Any = None,
 ) -> AnswerCount:
     """Count the answers that a search will ask for.
 
@@ -40,13 +49,16 @@ def count_answers(
     search : estimator, splitter or int
         ``GridSearchCV``, ``RandomizedSearchCV`` or a halving search,
         ``TunedThresholdClassifierCV``, or the ``cv`` of a ``cross_validate`` (one model a
-        fold). Nested searches ask as often as their inner search, in every outer fold.
+        fold). A search within a search (or at the end of its pipeline) is counted too; for a
+        search within ``cross_validate``, count it on each training fold.
     X : array-like of shape (n_samples, n_features), default=None
         The data that will be searched on.
     y, groups : array-like of shape (n_samples,), default=None
         As given to ``fit``, where the splitter needs them.
     n_samples : int, default=None
         Instead of X.
+    scorer : PrivateFairnessScorer, default=None
+        Count only the levels that score with it.
 
     Returns
     -------
@@ -68,30 +80,75 @@ def count_answers(
     >>> count_answers(search.set_params(return_train_score=True), n_samples=100)
     AnswerCount(total=30, per_individual=15)
     """
-    from sklearn.model_selection import TunedThresholdClassifierCV
-
     n = n_samples if X is None else _length(X)
     if n is None:
         raise ValueError("count_answers needs X or n_samples.")
-    if y is None:
-        y = np.arange(n) % 2
+    y = np.arange(n) % 2 if y is None else np.asarray(y)
+    groups = None if groups is None else np.asarray(groups)
+    total, counts = _count(search, n, y, groups, scorer)
+    return AnswerCount(total, int(counts.max(initial=0)))
+
+
+def _count(search: Any, n: int, y: Any, groups: Any, scorer: Any) -> tuple[int, IntArray]:
+    """Return the answers in all, and for each row."""
+    from sklearn.model_selection import TunedThresholdClassifierCV
+
     if isinstance(search, int) or (hasattr(search, "split") and not hasattr(search, "fit")):
         return _over_folds(search, None, n, y, groups, models=1, train=False)
     if isinstance(search, TunedThresholdClassifierCV):
         thresholds = search.thresholds
         models = thresholds if isinstance(thresholds, int) else len(thresholds)
-        if search.cv == "prefit":
-            return AnswerCount(models, models)
-        if isinstance(search.cv, float):
-            return AnswerCount(models, models)
+        if search.cv == "prefit" or isinstance(search.cv, float):
+            return models, np.full(n, models)
         cv = 5 if search.cv is None else search.cv
         return _over_folds(cv, search.estimator, n, y, groups, models=models, train=False)
+    candidates, asks = _candidates(search), _asks(search, scorer)
+    inner = _inner_search(search.estimator)
     if hasattr(search, "factor") and hasattr(search, "min_resources"):
-        return _halving(search, n, y, groups)
-    candidates = _candidates(search)
-    return _over_folds(
-        search.cv, search.estimator, n, y, groups, models=candidates, train=bool(search.return_train_score)
+        if inner is not None:
+            raise TypeError("A search within a halving search cannot be counted beforehand.")
+        rounds = 1 + math.floor(math.log(candidates, search.factor)) if candidates > 1 else 1
+        # A person may be in every round's subsample.
+        models = sum(max(1, math.ceil(candidates / search.factor**k)) for k in range(rounds))
+    else:
+        models = candidates
+    total, counts = _over_folds(
+        search.cv,
+        search.estimator,
+        n,
+        y,
+        groups,
+        models=models if asks else 0,
+        train=bool(search.return_train_score),
     )
+    if inner is not None:
+        # The inner search asks about each outer training fold once a candidate, and once more
+        # about everybody when the best candidate is fitted again.
+        fits = [(rows, candidates) for rows, _ in _splits(search.cv, search.estimator, n, y, groups)]
+        fits += [(np.arange(n), 1)] if search.refit is not False else []
+        for rows, times in fits:
+            part = None if groups is None else groups[rows]
+            inner_total, inner_counts = _count(inner, rows.size, y[rows], part, scorer)
+            total += times * inner_total
+            counts[rows] += times * inner_counts
+    return total, counts
+
+
+def _asks(search: Any, scorer: Any) -> bool:
+    """Say whether a search scores with this scorer; a function is taken to."""
+    scoring = search.scoring
+    if scorer is None or scoring is scorer or (callable(scoring) and not hasattr(scoring, "auditor_")):
+        return True
+    if isinstance(scoring, dict):
+        return any(value is scorer for value in scoring.values())
+    return False
+
+
+def _inner_search(estimator: Any) -> Any:
+    """Return the search inside an estimator or at the end of a pipeline, if there is one."""
+    steps = getattr(estimator, "steps", None)
+    last = steps[-1][1] if steps else estimator
+    return last if hasattr(last, "param_grid") or hasattr(last, "param_distributions") else None
 
 
 def _candidates(search: Any) -> int:
@@ -117,37 +174,27 @@ def _candidates(search: Any) -> int:
     )
 
 
-def _over_folds(
-    cv: Any, estimator: Any, n: int, y: Any, groups: Any, *, models: int, train: bool
-) -> AnswerCount:
-    """Count the answers of several models over the folds of a splitter."""
+def _splits(cv: Any, estimator: Any, n: int, y: Any, groups: Any) -> list[tuple[IntArray, IntArray]]:
+    """Return the folds of a splitter."""
     from sklearn.base import is_classifier
     from sklearn.model_selection import check_cv
 
     splitter = check_cv(cv, y, classifier=estimator is not None and is_classifier(estimator))
-    count, total = np.zeros(n, dtype=np.int64), 0
-    for train_rows, test_rows in splitter.split(np.zeros((n, 1)), y, groups):
-        count[test_rows] += models
+    return list(splitter.split(np.zeros((n, 1)), y, groups))
+
+
+def _over_folds(
+    cv: Any, estimator: Any, n: int, y: Any, groups: Any, *, models: int, train: bool
+) -> tuple[int, IntArray]:
+    """Count the answers of several models over the folds of a splitter."""
+    counts, total = np.zeros(n, dtype=np.int64), 0
+    for train_rows, test_rows in _splits(cv, estimator, n, y, groups):
+        counts[test_rows] += models
         total += models
         if train:
-            count[train_rows] += models
+            counts[train_rows] += models
             total += models
-    return AnswerCount(total, int(count.max(initial=0)))
-
-
-def _halving(search: Any, n: int, y: Any, groups: Any) -> AnswerCount:
-    """Bound the answers of a halving search: a person may be in every round's subsample."""
-    candidates, factor = _candidates(search), search.factor
-    rounds = 1 + math.floor(math.log(candidates, factor)) if candidates > 1 else 1
-    total = per_individual = 0
-    for k in range(rounds):
-        left = max(1, math.ceil(candidates / factor**k))
-        one = _over_folds(
-            search.cv, search.estimator, n, y, groups, models=left, train=bool(search.return_train_score)
-        )
-        total += one.total
-        per_individual += one.per_individual
-    return AnswerCount(total, per_individual)
+    return total, counts
 
 
 def _length(X: Any) -> int:

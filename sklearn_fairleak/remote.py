@@ -111,6 +111,8 @@ class _Handler:
                     "are refused over a connection."
                 )
             return {"account": auditor.open_account(settings)}, []
+        if call == "answers_left":
+            return {"left": auditor.answers_left(int(header["account"]))}, []
         if call == "refused":
             return {"refused": auditor.refused(int(header["account"]))}, []
         if call == "order_of":
@@ -252,6 +254,11 @@ class RemoteAuditor:
         """Return where each individual stands in a full list of ids; None if it is in order."""
         reply, arrays = self._client.ask({"call": "order_of"}, [ids])
         return None if reply["in_order"] else np.asarray(arrays[0], dtype=np.int64)
+
+    def answers_left(self, account: int) -> int | None:
+        """Return how many more answers an account affords; see :meth:`FairnessAuditor.answers_left`."""
+        left = self._client.ask({"call": "answers_left", "account": account}, [])[0]["left"]
+        return None if left is None else int(left)
 
     def refused(self, account: int) -> int:
         """Return the number of questions refused to an account."""

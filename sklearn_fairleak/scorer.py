@@ -396,7 +396,7 @@ class PrivateFairnessScorer(BaseEstimator):
         AnswerCount
             ``total`` and ``per_individual``.
         """
-        return count_answers(search, X, y, groups=groups, n_samples=n_samples)
+        return count_answers(search, X, y, groups=groups, n_samples=n_samples, scorer=self)
 
     def preflight(self, search: Any, X: Any, y: Any = None, *, groups: Any = None) -> AnswerCount:
         """Check before any fit that the budget covers a search.
@@ -419,13 +419,14 @@ class PrivateFairnessScorer(BaseEstimator):
             is charged.
         """
         self._check_open()
-        count = count_answers(search, X, y, groups=groups)
-        unlimited = self._terms.mechanism.name == "randomized_response"
-        if count.per_individual > self._terms.n_queries and not unlimited:
+        count = count_answers(search, X, y, groups=groups, scorer=self)
+        left = self.auditor_.answers_left(self._account)
+        if left is not None and count.per_individual > left:
             raise PrivacyBudgetExceeded(
-                f"The search asks up to {count.per_individual} answers about one person, and n_queries="
-                f"{self._terms.n_queries} are agreed. Make a scorer with n_queries={count.per_individual} (each "
-                "answer gets noisier), try fewer candidates, or select privately with PrivateFairSearchCV."
+                f"The search asks up to {count.per_individual} answers about one person, and {left} of the "
+                f"n_queries={self._terms.n_queries} agreed are left. Make a scorer with "
+                f"n_queries={count.per_individual} (each answer gets noisier), try fewer candidates, or select "
+                "privately with PrivateFairSearchCV."
             )
         return count
 
@@ -464,6 +465,14 @@ class PrivateFairnessScorer(BaseEstimator):
         """
         self._check_open()
         return _PrivateMetric(self)
+
+    @property
+    def _score_func(self) -> Any:
+        # What TunedThresholdClassifierCV looks for, which builds its own scorer from a metric.
+        raise AttributeError(
+            "A tool that scores many thresholds of one model takes a metric function: "
+            "scoring=make_scorer(scorer.as_metric(), greater_is_better=False)."
+        )
 
     @property
     def refused_(self) -> int:

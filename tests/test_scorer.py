@@ -14,6 +14,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, RepeatedKFold, TunedThresholdClassifierCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from sklearn_fairleak import (
     FairnessAuditor,
@@ -292,6 +294,42 @@ class TestCounting:
         with pytest.raises(PrivacyBudgetExceeded, match="n_queries=3"):
             scorer.preflight(search, X, y)
         assert scorer.auditor_.report()["n_answers_"] == 0
+
+    @pytest.mark.parametrize("outer", ["accuracy", "the scorer"])
+    def test_nested_searches_are_counted_on_every_level_that_asks(self, outer):
+        scorer = PrivateFairnessScorer(
+            n_queries=100, response_method="predict_proba", mechanism="noisy_sums"
+        ).fit(X, y, sensitive_features=A)
+        inner = GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, scoring=scorer, cv=2)
+        search = GridSearchCV(
+            make_pipeline(StandardScaler(), inner),
+            {"standardscaler__with_mean": [True, False]},
+            scoring=scorer if outer == "the scorer" else "accuracy",
+            cv=3,
+        )
+        count = scorer.preflight(search, X, y)
+        search.fit(X, y)
+        ledger = scorer.auditor_.ledger
+        # Outer candidates 2 x 3 folds x inner 4 answers, the final fit 4, and the outer's own 6.
+        assert count.total == 28 + (6 if outer == "the scorer" else 0)
+        # Some models coincide, and a question that comes up twice is answered once.
+        assert 0.3 * count.total <= ledger.n_answers <= count.total
+        assert round(100 * ledger.spent_per_individual().max()) <= count.per_individual
+
+    def test_preflight_counts_what_is_left(self):
+        scorer = PrivateFairnessScorer(n_queries=3, mechanism="noisy_sums").fit(X, y, sensitive_features=A)
+        search = GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0, 10.0]}, scoring=scorer)
+        assert scorer.preflight(search, X, y).per_individual == 3
+        scorer.answer(MODEL.predict(X))
+        with pytest.raises(PrivacyBudgetExceeded, match="2 of the n_queries=3 agreed are left"):
+            scorer.preflight(search, X, y)
+        free = PrivateFairnessScorer(mechanism="randomized_response").fit(X, y, sensitive_features=A)
+        assert free.preflight(search.set_params(scoring=free), X, y).per_individual == 3
+
+    def test_threshold_tuning_takes_the_metric(self):
+        scorer = PrivateFairnessScorer().fit(X, y, sensitive_features=A)
+        with pytest.raises(AttributeError, match="as_metric"):
+            TunedThresholdClassifierCV(LogisticRegression(), scoring=scorer).fit(X, y)
 
     def test_other_searches(self):
         assert count_answers(RepeatedKFold(n_splits=3, n_repeats=2), X).per_individual == 2
