@@ -1,11 +1,13 @@
 """Metadata routing: ids are asked for by default, weights only on purpose."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.model_selection import GridSearchCV, cross_validate, permutation_test_score
 
 from sklearn_fairleak import (
     FairnessAuditor,
@@ -148,3 +150,28 @@ def test_a_target_that_is_the_sensitive_feature_is_refused():
     with pytest.raises(ValueError, match="stratified on it"):
         auditor.scorer(pos_label="m")(model, frame, race)
     assert auditor.report()["remaining_"] == 1.0
+
+
+def test_logistic_regression_cv_routes_ids():
+    auditor = FairnessAuditor(A, ids=IDS, epsilon=1.0)
+    scorer = auditor.scorer(n_queries=50, mechanism="noisy_sums")
+    with warnings.catch_warnings():
+        # Its own parameters are being renamed between versions.
+        warnings.simplefilter("ignore", FutureWarning)
+        LogisticRegressionCV(Cs=2, scoring=scorer, cv=2).fit(X, y, sample_ids=IDS)
+    assert auditor.report()["n_answers_"] > 0
+
+
+def test_permuted_labels_are_refused_by_an_auditor_that_holds_them():
+    """Otherwise they are answered, privately, as a question about other subsets."""
+    frame, labels = pd.DataFrame(X, index=IDS), pd.Series(y, index=IDS)
+    permuted = dict(X=frame, y=labels, cv=2, n_permutations=1, random_state=0)
+    for held in (None, labels):
+        auditor = FairnessAuditor(A, ids=IDS, y_true=held, epsilon=1.0)
+        scorer = auditor.scorer("equal_opportunity", n_queries=20, mechanism="noisy_sums")
+        if held is None:
+            score, _, _ = permutation_test_score(LogisticRegression(), scoring=scorer, **permuted)
+            assert np.isfinite(score)
+        else:
+            with pytest.raises(ValueError, match="differs from the labels"):
+                permutation_test_score(LogisticRegression(), scoring=scorer, **permuted)

@@ -16,11 +16,10 @@ import sys
 
 from sklearn_fairleak import FairnessAuditor
 from sklearn_fairleak.datasets import load_german_credit
-from sklearn_fairleak.remote import serve_auditor
 
 credit = load_german_credit()
 auditor = FairnessAuditor(credit.sensitive_features, epsilon=1.0)
-server = serve_auditor(auditor)
+server = auditor.serve()
 
 # %%
 # The developer's process
