@@ -165,7 +165,7 @@ def test_logistic_regression_cv_routes_ids():
 def test_permuted_labels_are_refused_by_an_auditor_that_holds_them():
     """Otherwise they are answered, privately, as a question about other subsets."""
     frame, labels = pd.DataFrame(X, index=IDS), pd.Series(y, index=IDS)
-    permuted = dict(X=frame, y=labels, cv=2, n_permutations=1, random_state=0)
+    permuted = {"X": frame, "y": labels, "cv": 2, "n_permutations": 1, "random_state": 0}
     for held in (None, labels):
         auditor = FairnessAuditor(A, ids=IDS, y_true=held, epsilon=1.0)
         scorer = auditor.scorer("equal_opportunity", n_queries=20, mechanism="noisy_sums")
