@@ -55,9 +55,9 @@ def _many_answers(m: int, n: int) -> list[dict[str, Any]]:
     groups = np.stack([race, 1 - race], axis=1)
     bare = best(lambda: H @ groups, 5)
     rows = []
-    for mechanism in ("randomized_response", "noisy_sums"):
+    for mechanism in ("auto", "randomized_response", "noisy_sums"):
         times = []
-        for _ in range(3):
+        for _ in range(5):
             scorer = FairnessAuditor(race.astype(int), epsilon=1.0).scorer(mechanism=mechanism)
             start = time.perf_counter()
             scorer.answer_many(H)

@@ -36,6 +36,7 @@ from .mechanisms.release import Release
 from .metrics import require_signed_pair
 from .noise import Noise, SecureNoise, SeededNoise
 from .queries import QueryBatch, canonical_metric, make_queries
+from .row_blocks import map_row_blocks
 
 __all__ = ["FairnessAuditor"]
 
@@ -758,15 +759,17 @@ class FairnessAuditor:
     def _fingerprint(self, array: npt.NDArray[Any]) -> bytes:
         """Return bytes that tell a question's array from others.
 
-        A large matrix is known by its products with a few random columns that only the
-        ledger's key tells: nobody can make two questions that look alike, and a product is
-        many times faster than a hash. A mistake could only replay an answer already given.
+        A large matrix is known by its product with a random column that only the ledger's key
+        tells: nobody can make two questions that look alike, and a product is many times faster
+        than a hash. A mistake could only replay an answer already given.
         """
         if array.ndim < 2 or array.size < _HASHED:
             return hashlib.sha256(np.ascontiguousarray(array).data).digest()
         key = np.frombuffer(self.ledger.digest(b"projections")[:16], dtype=np.uint64)
-        columns = np.random.Generator(np.random.Philox(key=key)).random((array.shape[1], 2))
-        return np.ascontiguousarray(array @ columns).tobytes()
+        column = np.random.Generator(np.random.Philox(key=key)).random(array.shape[1])
+        # BLAS may round otherwise with another number of threads, and a question would be paid twice.
+        parts = map_row_blocks(lambda rows, where: np.einsum("ij,j->i", rows, column), array)
+        return np.concatenate(parts).tobytes()
 
     def _question(
         self,

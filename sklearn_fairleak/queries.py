@@ -7,14 +7,15 @@ Data comes in as a metric name, labels and predictions; a :class:`QueryBatch` of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .labels import as_column, indicator
-from .row_blocks import largest_and_smallest
+from .row_blocks import RowMoments, map_row_blocks, row_moments
 
 __all__ = ["METRICS", "FairnessQuery", "QueryBatch", "canonical_metric", "make_queries"]
 
@@ -37,6 +38,8 @@ _ALIASES = {
     "true_positive_rate_parity": "equal_opportunity",
 }
 _LOSSES = ("absolute", "squared")
+#: Individuals looked at when designs are compared, and elements of their values.
+_FEWEST_PLANNED, _MOST_PLANNED, _PLANNED = 100, 2000, 2**17
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +54,14 @@ class FairnessQuery:
         Positions in the evaluation set; None means everyone.
     weights : ndarray of shape (n_subset,) or None
         Public non-negative sample weights; None means ones.
+    known : RowMoments, default=None
+        What the values' validation already found out about them.
     """
 
     values: FloatArray
     subset: IntArray | None = None
     weights: FloatArray | None = None
+    known: RowMoments | None = field(default=None, repr=False)
 
     @property
     def n_subset(self) -> int:
@@ -76,16 +82,31 @@ class FairnessQuery:
 
     def totals(self) -> FloatArray:
         """Return the public weighted sums of the values, shape (n_models,)."""
-        weights = np.ones(self.n_subset) if self.weights is None else self.weights
-        return np.asarray(self.values @ weights, dtype=np.float64)
+        if self.weights is None:
+            return self._moments.sums
+        return np.asarray(self.values @ self.weights, dtype=np.float64)
 
-    def sample(self, size: int) -> FairnessQuery:
-        """Return the query of about ``size`` evenly spaced individuals, for public planning."""
-        step = max(1, self.n_subset // size)
-        if step == 1:
+    def square_totals(self) -> FloatArray:
+        """Return the public sums of squared weighted values, shape (n_models,)."""
+        if self.weights is None:
+            return self._moments.squares
+        squares = self.weights * self.weights
+        parts = map_row_blocks(lambda rows, where: np.einsum("ij,ij,j->i", rows, rows, squares), self.values)
+        return np.concatenate(parts)
+
+    @cached_property
+    def _moments(self) -> RowMoments:
+        """Read a large matrix once, not once for each of its sums."""
+        return row_moments(self.values) if self.known is None else self.known
+
+    @cached_property
+    def sample(self) -> FairnessQuery:
+        """The query of some evenly spaced individuals, for public planning."""
+        columns = planning_columns(*self.values.shape)
+        if columns.step == 1:
             return self
-        weights = None if self.weights is None else self.weights[::step]
-        return FairnessQuery(np.ascontiguousarray(self.values[:, ::step]), None, weights)
+        weights = None if self.weights is None else self.weights[columns]
+        return FairnessQuery(np.ascontiguousarray(self.values[:, columns]), None, weights)
 
     def restrict(self, codes: IntArray) -> IntArray:
         """Return the group codes of the subset, given those of the evaluation set."""
@@ -152,6 +173,13 @@ class QueryBatch:
         if self.metric in ("equal_opportunity", "false_positive_rate_parity"):
             return self.queries[0].subset
         return None
+
+
+def planning_columns(n_models: int, n_subset: int) -> slice:
+    """Return which individuals suffice to compare mechanisms and designs on public values."""
+    return slice(
+        None, None, max(1, n_subset // max(_FEWEST_PLANNED, min(_MOST_PLANNED, _PLANNED // n_models)))
+    )
 
 
 def canonical_metric(metric: str) -> tuple[str, bool]:
@@ -231,7 +259,7 @@ def make_queries(
     """
     name, _ = canonical_metric(metric)
     needs_y, needs_labels = METRICS[name]
-    predictions = _predictions(y_pred, pos_label, bounds, needs_labels, name)
+    predictions, known = _predictions(y_pred, pos_label, bounds, needs_labels, name)
     n_samples = predictions.shape[1]
     if n_samples < 2:
         raise ValueError(f"A fairness query needs at least 2 individuals, got {n_samples}.")
@@ -249,18 +277,20 @@ def make_queries(
                 f"y_true and y_pred must have the same length, got {positive.shape[0]} and {n_samples}."
             )
     scale = 1.0 if bounds is None or needs_labels else float(bounds[1]) - float(bounds[0])
-    queries, parts = _parts(name, predictions, positive, weights)
+    if positive is None:
+        queries: tuple[FairnessQuery, ...] = (FairnessQuery(predictions, None, weights, known),)
+        parts = 1
+    else:
+        queries, parts = _parts(name, predictions, positive, weights)
     n_models = predictions.shape[0]
     rows = np.arange(n_models * parts, dtype=np.int64).reshape(parts, n_models).T
     return QueryBatch(name, queries, np.ascontiguousarray(rows), n_samples, scale)
 
 
 def _parts(
-    name: str, predictions: FloatArray, positive: npt.NDArray[np.bool_] | None, weights: FloatArray | None
+    name: str, predictions: FloatArray, positive: npt.NDArray[np.bool_], weights: FloatArray | None
 ) -> tuple[tuple[FairnessQuery, ...], int]:
-    """Build the queries of a metric, and say how many rows make one answer."""
-    if positive is None:
-        return (FairnessQuery(predictions, None, weights),), 1
+    """Build the queries of a metric of labels, and say how many rows make one answer."""
     if name == "accuracy_parity":
         correct = (predictions == positive).astype(np.float64)
         return (FairnessQuery(correct, None, weights),), 1
@@ -327,8 +357,8 @@ def _loss_batch(
 
 def _predictions(
     y_pred: Any, pos_label: Any, bounds: tuple[float, float] | None, needs_labels: bool, metric: str
-) -> FloatArray:
-    """Return predictions as float64 in [0, 1], shape (n_models, n_samples)."""
+) -> tuple[FloatArray, RowMoments | None]:
+    """Return predictions as float64 in [0, 1], shape (n_models, n_samples), and what was seen of them."""
     if isinstance(y_pred, np.ndarray) and y_pred.ndim == 2:
         matrix = y_pred
     elif isinstance(y_pred, Sequence) and y_pred and isinstance(y_pred[0], list | tuple | np.ndarray):
@@ -345,15 +375,15 @@ def _predictions(
         clipped = np.clip(matrix.astype(np.float64), low, high)
         if np.isnan(clipped).any():
             raise ValueError("y_pred holds NaN.")
-        return (clipped - low) / (high - low)
+        return (clipped - low) / (high - low), None
     if numeric and pos_label is None:
         values = np.ascontiguousarray(matrix, dtype=np.float64)
-        high, low = largest_and_smallest(values)
-        in_range = low >= 0.0 and high <= 1.0
+        seen = row_moments(values)
+        in_range = seen.low >= 0.0 and seen.high <= 1.0
         if in_range and not needs_labels:
-            return values
+            return values, seen
         if in_range and bool(np.all((values == 0) | (values == 1))):
-            return values
+            return values, seen
         if in_range:
             raise ValueError(
                 f"metric={metric!r} is about predicted labels, got y_pred with values strictly between 0 and "
@@ -362,9 +392,9 @@ def _predictions(
     elif numeric and not needs_labels:
         values = np.ascontiguousarray(matrix, dtype=np.float64)
         if values.min() >= 0 and values.max() <= 1 and bool(np.any((values != 0) & (values != 1))):
-            return values
+            return values, None
     flat = indicator(matrix.ravel(), pos_label, "y_pred", probabilities=not needs_labels)
-    return flat.reshape(matrix.shape).astype(np.float64)
+    return flat.reshape(matrix.shape).astype(np.float64), None
 
 
 def _check_bounds(bounds: Any) -> tuple[float, float]:

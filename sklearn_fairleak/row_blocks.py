@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["map_row_blocks"]
+__all__ = ["RowMoments", "largest_and_smallest", "map_row_blocks", "row_moments", "sum_over_rows"]
 
 T = TypeVar("T")
 
 #: Elements of a block: half a megabyte of float64.
 _BLOCK = 2**16
+#: Columns of a block where rows are added up.
+_STRIP = 2**13
 #: Below so many elements threads cost more than they save.
 _PARALLEL = 2**22
 
@@ -59,6 +62,88 @@ def map_row_blocks(function: Callable[[npt.NDArray[Any], slice], T], matrix: npt
 
     with ThreadPoolExecutor(workers) as pool:
         return [result for results in pool.map(work, groups) for result in results]
+
+
+def sum_over_rows(
+    function: Callable[[npt.NDArray[Any], slice, slice], npt.NDArray[Any]], matrix: npt.NDArray[Any]
+) -> npt.NDArray[np.float64]:
+    """Add up what a function makes of each element, over the rows of every column.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(block, rows, columns)`` with a block and where it lies; it returns an array
+        of the block's shape.
+    matrix : ndarray of shape (n_rows, n_columns)
+        What to work through.
+
+    Returns
+    -------
+    ndarray of shape (n_columns,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_fairleak.row_blocks import sum_over_rows
+    >>> sum_over_rows(lambda block, rows, columns: block**2, np.full((3, 2), 2.0))
+    array([12., 12.])
+    """
+    n_rows, n_columns = matrix.shape
+    width, height = _STRIP, max(1, _BLOCK // min(_STRIP, n_columns))
+
+    def strip(start: int) -> npt.NDArray[np.float64]:
+        columns = slice(start, min(start + width, n_columns))
+        total = np.zeros(columns.stop - start)
+        for first in range(0, n_rows, height):
+            rows = slice(first, min(first + height, n_rows))
+            total += function(matrix[rows, columns], rows, columns).sum(axis=0)
+        return total
+
+    starts = range(0, n_columns, width)
+    if matrix.size < _PARALLEL:
+        return np.concatenate([strip(start) for start in starts])
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return np.concatenate(list(pool.map(strip, starts)))
+
+
+@dataclass(frozen=True, eq=False)
+class RowMoments:
+    """What one pass over a matrix tells of it.
+
+    Parameters
+    ----------
+    low, high : float
+        Smallest and largest element; NaN if any is NaN.
+    sums, squares : ndarray of shape (n_rows,)
+        Sums of each row's elements, and of their squares.
+    """
+
+    low: float
+    high: float
+    sums: npt.NDArray[np.float64]
+    squares: npt.NDArray[np.float64]
+
+
+def row_moments(matrix: npt.NDArray[np.float64]) -> RowMoments:
+    """Read a matrix once: its range, and each row's sum and sum of squares.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_fairleak.row_blocks import row_moments
+    >>> moments = row_moments(np.array([[0.0, 1.0, 0.5]]))
+    >>> moments.high, moments.sums, moments.squares
+    (1.0, array([1.5]), array([1.25]))
+    """
+
+    def moments(rows: npt.NDArray[Any], where: slice) -> tuple[float, float, Any, Any]:
+        # einsum rather than a product: block-wise threads and those of BLAS would fight.
+        return rows.min(), rows.max(), rows.sum(axis=1), np.einsum("ij,ij->i", rows, rows)
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        blocks = map_row_blocks(moments, matrix)
+    low, high, sums, squares = zip(*blocks, strict=True)
+    return RowMoments(float(np.min(low)), float(np.max(high)), np.concatenate(sums), np.concatenate(squares))
 
 
 def largest_and_smallest(matrix: npt.NDArray[Any]) -> tuple[float, float]:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from threadpoolctl import threadpool_limits
 
 from sklearn_fairleak import (
     FairnessAuditor,
@@ -360,3 +361,17 @@ class TestNamedLedger:
         FairnessAuditor(race(), ledger=tmp_path / "audit.db", epsilon=1.0)
         with pytest.raises(ValueError, match="budget belongs to the file"):
             FairnessAuditor(race(), ledger=tmp_path / "audit.db", epsilon=2.0)
+
+
+def test_a_large_question_is_known_again_with_any_number_of_threads():
+    H = np.random.default_rng(0).random((200, 90_000))
+    scorer = FairnessAuditor(np.arange(90_000) % 7 == 0, epsilon=1.0).scorer(n_queries=2)
+    with threadpool_limits(1):
+        first = scorer.answer_many(H)
+    with threadpool_limits(2):
+        again = scorer.answer_many(H.copy())
+    assert not first.replayed
+    assert again.replayed
+    np.testing.assert_array_equal(first.values, again.values)
+    H[137, 41_999] = 1.0 - H[137, 41_999]
+    assert not scorer.answer_many(H).replayed

@@ -18,12 +18,12 @@ from ..accounting import PrivacyLoss, rho_for, split
 from ..groups import Groups
 from ..noise import Noise
 from ..queries import FairnessQuery, QueryBatch
+from ..row_blocks import sum_over_rows
 from .base import Mechanism, minority_size, range_limit
 from .integer_design import IntegerDesign, group_sums
 from .release import Release
 from .sum_designs import (
     CENTRE_GRID,
-    SAMPLED_COLUMNS,
     SumDesign,
     calibrated_scales,
     candidate_designs,
@@ -120,10 +120,7 @@ class NoisySums(Mechanism):
     def predicted_variance(self, batch: QueryBatch, loss: PrivacyLoss, n_statuses: int = 2) -> float:
         """Predict the mean variance of a centred group sum from public data, in individuals."""
         budget = self._budget(batch, loss) / (2 if n_statuses > 2 else 1)
-        designs = [
-            self._design(IntegerDesign.from_query(query.sample(SAMPLED_COLUMNS)), budget)
-            for query in batch.queries
-        ]
+        designs = [self._design(IntegerDesign.from_query(query.sample), budget) for query in batch.queries]
         return float(np.mean([design.variance for design in designs]))
 
     def error_scale(
@@ -218,7 +215,7 @@ class _LaplaceReader:
         self.integers, self.design = integers, design
         grid, unit, kind = integers.grid, integers.unit, design.kind
         weight_row, c = integers.weight_row(), design.centres
-        self.base = np.rint(integers.values.mean(axis=0)) if kind == "residuals" else None
+        self.base = np.rint(_column_means(integers.values)) if kind == "residuals" else None
         if kind == "pair":
             self.scales = calibrated_scales([grid], [grid / float(epsilon)], epsilon)
             b = float(self.scales[0])
@@ -229,7 +226,7 @@ class _LaplaceReader:
             wanted = [design.spread[0] * CENTRE_GRID * grid, design.spread[1] * grid]
         else:
             base_norm = _centred_norm(self.base[None], weight_row, c)
-            norms = [base_norm, grid, column_norms(integers.values - self.base, squared=False)]
+            norms = [base_norm, grid, column_norms(integers.values, squared=False, base=self.base)]
             spread = design.spread
             wanted = [spread[0] * CENTRE_GRID * grid, spread[1] * grid, spread[2] * grid]
         self.scales = calibrated_scales(norms, wanted, epsilon)
@@ -311,6 +308,11 @@ class _GaussianReader:
         """Return noisy weighted sums and counts of the members."""
         read = self.decode @ (self.parts(members) + noise.discrete_gaussian(self.sigma2, self.rows.shape[0]))
         return read[:-1], np.full(read.size - 1, read[-1])
+
+
+def _column_means(values: FloatArray) -> FloatArray:
+    """Return the mean model of a batch."""
+    return sum_over_rows(lambda block, rows, columns: block, values) / values.shape[0]
 
 
 def _centred_norm(values: FloatArray, weight_row: FloatArray, centres: IntArray) -> int:

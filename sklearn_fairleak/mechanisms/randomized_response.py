@@ -12,8 +12,7 @@ from sklearn.utils._param_validation import StrOptions, validate_parameter_const
 from ..accounting import PrivacyLoss, split
 from ..groups import Groups
 from ..noise import Noise, flip_probability
-from ..queries import QueryBatch
-from ..row_blocks import map_row_blocks
+from ..queries import FairnessQuery, QueryBatch
 from .base import Mechanism, minority_size, range_limit
 from .release import Release
 from .sum_designs import TYPICAL_GAP
@@ -128,7 +127,7 @@ class RandomizedResponse(Mechanism):
                     np.broadcast_to(counts, sums.shape),
                     np.full(n_rows, np.nan) if public.has_missing_status else totals,
                     np.full(n_rows, weight),
-                    _noise_factors(query.values, weights, totals, drawn),
+                    _noise_factors(query, drawn),
                 ]
             )
         names = ("sums", "counts", "totals", "weights", "noise")
@@ -142,10 +141,11 @@ class RandomizedResponse(Mechanism):
         variance = max(flip * (1.0 - flip), other * (1.0 - other)) / (1.0 - flip - other) ** 2
         means = []
         for query in batch.queries:
-            step = max(1, query.n_subset // 2000)
-            values, share = query.values[:, ::step], query.n_subset / len(range(0, query.n_subset, step))
-            spread = ((values - values.mean(axis=1, keepdims=True)) ** 2 + TYPICAL_GAP**2).sum(axis=1)
-            means.append(variance * share * float(spread.mean()))
+            some = query.sample
+            weights = np.ones(some.n_subset) if some.weights is None else some.weights / some.weights.max()
+            centres = np.average(some.values, axis=1, weights=weights)
+            spread = ((some.values - centres[:, None]) ** 2 + TYPICAL_GAP**2) @ (weights * weights)
+            means.append(variance * query.n_subset / some.n_subset * float(spread.mean()))
         return float(np.mean(means))
 
     def error_scale(
@@ -165,18 +165,17 @@ class RandomizedResponse(Mechanism):
         return range_limit(0.8 * variance**0.5 * n_samples / (smaller * max(1, n_samples - smaller)))
 
 
-def _noise_factors(
-    values: FloatArray, weights: FloatArray, totals: FloatArray, variance: float
-) -> FloatArray:
+def _noise_factors(query: FairnessQuery, variance: float) -> FloatArray:
     """Return how two independent errors enter each row's sum and count."""
-    squares = weights * weights
-    # einsum rather than a product: block-wise threads and those of BLAS would fight.
-    sums = map_row_blocks(lambda rows, where: np.einsum("ij,ij,j->i", rows, rows, squares), values)
-    var_sum = variance * np.concatenate(sums)
-    shared = variance * (totals if np.array_equal(squares, weights) else values @ squares)
-    count_sd = (variance * float(squares.sum())) ** 0.5
-    factors = np.zeros((values.shape[0], 2, 2))
-    factors[:, 0, 0] = np.sqrt(np.maximum(var_sum - (shared / count_sd) ** 2, 0.0))
+    if query.weights is None:
+        shared, squared_weight = query.totals(), float(query.n_subset)
+    else:
+        squares = query.weights * query.weights
+        shared, squared_weight = query.values @ squares, float(squares.sum())
+    shared = variance * shared
+    count_sd = (variance * squared_weight) ** 0.5
+    factors = np.zeros((query.values.shape[0], 2, 2))
+    factors[:, 0, 0] = np.sqrt(np.maximum(variance * query.square_totals() - (shared / count_sd) ** 2, 0.0))
     factors[:, 0, 1] = shared / count_sd
     factors[:, 1, 1] = count_sd
     return factors

@@ -13,13 +13,13 @@ from math import ceil, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from ..row_blocks import map_row_blocks
+from ..queries import planning_columns
+from ..row_blocks import sum_over_rows
 from .ellipsoid import optimal_ellipsoid
 from .integer_design import IntegerDesign
 
 __all__ = [
     "CENTRE_GRID",
-    "SAMPLED_COLUMNS",
     "SumDesign",
     "calibrated_scales",
     "candidate_designs",
@@ -33,8 +33,6 @@ IntArray = npt.NDArray[np.int64]
 CENTRE_GRID = 2**10
 #: Guess of |SP|, which says how much an error in the group sizes matters.
 TYPICAL_GAP = 0.1
-#: Columns looked at when designs are compared; the chosen one is bounded over all columns.
-SAMPLED_COLUMNS = 2000
 #: Beyond this many models the ellipsoid's eigenvectors cost more than they gain.
 _MAX_ELLIPSOID_MODELS = 400
 _EXACT = 2.0**53
@@ -79,9 +77,10 @@ def candidate_designs(integers: IntegerDesign, budget: float, law: str) -> list[
     law : {"laplace", "gaussian"}
         Law of the noise.
     """
-    step = max(1, integers.values.shape[1] // SAMPLED_COLUMNS)
-    values = integers.values[:, ::step] / integers.grid
-    weights = integers.weight_row()[::step] / integers.grid
+    # The chosen design is bounded over all columns; a few are enough to compare designs.
+    columns = planning_columns(*integers.values.shape)
+    values = integers.values[:, columns] / integers.grid
+    weights = integers.weight_row()[columns] / integers.grid
     means = integers.values.sum(axis=1) / integers.total_weight()
     if law == "laplace":
         return _laplace_designs(values, weights, means, budget)
@@ -186,24 +185,26 @@ def column_norms(
     squared: bool,
     centres: FloatArray | None = None,
     weights: FloatArray | None = None,
+    base: FloatArray | None = None,
 ) -> int:
     """Return the largest column sum of absolute values (or squares), rounded up to an integer.
 
-    With ``centres`` the rows are 1024 times themselves minus centre times ``weights``.
+    With ``centres`` the rows are 1024 times themselves minus centre times ``weights``; with
+    ``base`` they are what is left of them without it.
 
     Sums of whole numbers below 2^53 are exact; larger ones are inflated by more than
     floating point can lose.
     """
 
-    def size(part: FloatArray, where: slice) -> FloatArray:
+    def size(part: FloatArray, where: slice, columns: slice) -> FloatArray:
         if centres is not None and weights is not None:
-            part = CENTRE_GRID * part - centres[where, None] * weights
-        return np.asarray((part * part if squared else np.abs(part)).sum(axis=0))
+            part = CENTRE_GRID * part - centres[where, None] * weights[columns]
+        elif base is not None:
+            part = part - base[columns]
+        return part * part if squared else np.abs(part)
 
     # Whole numbers: the order in which blocks are added does not matter.
-    total = np.zeros(rows.shape[1])
-    for sizes in map_row_blocks(size, rows):
-        total += sizes
+    total = sum_over_rows(size, rows)
     largest = float(total.max())
     if largest >= _EXACT:
         largest *= 1.0 + (rows.shape[0] + 2) * 2.0**-50
