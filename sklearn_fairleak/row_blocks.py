@@ -17,8 +17,6 @@ T = TypeVar("T")
 
 #: Elements of a block: half a megabyte of float64.
 _BLOCK = 2**16
-#: Columns of a block where rows are added up.
-_STRIP = 2**13
 #: Below so many elements threads cost more than they save.
 _PARALLEL = 2**22
 
@@ -50,18 +48,21 @@ def map_row_blocks(function: Callable[[npt.NDArray[Any], slice], T], matrix: npt
     n_rows = matrix.shape[0]
     step = max(1, _BLOCK // max(1, matrix.shape[1]))
     slices = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
-    if matrix.size < _PARALLEL:
-        return [function(matrix[where], where) for where in slices]
-    # A thread takes many blocks at a time, so that handing them out costs nothing.
+    return _shared_out(lambda where: function(matrix[where], where), slices, matrix.size)
+
+
+def _shared_out(work: Callable[[slice], T], slices: list[slice], size: int) -> list[T]:
+    """Do work on each slice, in threads where ``size`` elements are worth them."""
+    if size < _PARALLEL:
+        return [work(where) for where in slices]
+    # A thread takes many slices at a time, so that handing them out costs nothing.
     workers = os.cpu_count() or 1
     share = -(-len(slices) // (4 * workers))
     groups = [slices[k : k + share] for k in range(0, len(slices), share)]
-
-    def work(group: list[slice]) -> list[T]:
-        return [function(matrix[where], where) for where in group]
-
     with ThreadPoolExecutor(workers) as pool:
-        return [result for results in pool.map(work, groups) for result in results]
+        return [
+            result for results in pool.map(lambda group: list(map(work, group)), groups) for result in results
+        ]
 
 
 def sum_over_rows(
@@ -89,21 +90,17 @@ def sum_over_rows(
     array([12., 12.])
     """
     n_rows, n_columns = matrix.shape
-    width, height = _STRIP, max(1, _BLOCK // min(_STRIP, n_columns))
+    width, height = 2**13, max(1, _BLOCK // min(2**13, n_columns))
 
-    def strip(start: int) -> npt.NDArray[np.float64]:
-        columns = slice(start, min(start + width, n_columns))
-        total = np.zeros(columns.stop - start)
-        for first in range(0, n_rows, height):
-            rows = slice(first, min(first + height, n_rows))
+    def strip(columns: slice) -> npt.NDArray[np.float64]:
+        total = np.zeros(columns.stop - columns.start)
+        for start in range(0, n_rows, height):
+            rows = slice(start, min(start + height, n_rows))
             total += function(matrix[rows, columns], rows, columns).sum(axis=0)
         return total
 
-    starts = range(0, n_columns, width)
-    if matrix.size < _PARALLEL:
-        return np.concatenate([strip(start) for start in starts])
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return np.concatenate(list(pool.map(strip, starts)))
+    strips = [slice(start, min(start + width, n_columns)) for start in range(0, n_columns, width)]
+    return np.concatenate(_shared_out(strip, strips, matrix.size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,14 +133,26 @@ def row_moments(matrix: npt.NDArray[np.float64]) -> RowMoments:
     (1.0, array([1.5]), array([1.25]))
     """
 
-    def moments(rows: npt.NDArray[Any], where: slice) -> tuple[float, float, Any, Any]:
-        # einsum rather than a product: block-wise threads and those of BLAS would fight.
-        return rows.min(), rows.max(), rows.sum(axis=1), np.einsum("ij,ij->i", rows, rows)
+    n_rows, n_columns = matrix.shape
+    # Several long rows at a time: calls of NumPy from two threads wait for each other.
+    width, height = 2**15, max(1, 2 * _BLOCK // min(2**15, n_columns))
+    sums, squares = np.zeros(n_rows), np.zeros(n_rows)
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        blocks = map_row_blocks(moments, matrix)
-    low, high, sums, squares = zip(*blocks, strict=True)
-    return RowMoments(float(np.min(low)), float(np.max(high)), np.concatenate(sums), np.concatenate(squares))
+    def band(rows: slice) -> tuple[Any, Any]:
+        low, high = [], []
+        # What is not finite is the caller's to refuse.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, n_columns, width):
+                block = matrix[rows, start : start + width]
+                squares[rows] += np.einsum("ij,ij->i", block, block)
+                sums[rows] += block.sum(axis=1)
+                low.append(block.min())
+                high.append(block.max())
+        return np.min(low), np.max(high)
+
+    bands = [slice(start, min(start + height, n_rows)) for start in range(0, n_rows, height)]
+    low, high = zip(*_shared_out(band, bands, matrix.size), strict=True)
+    return RowMoments(float(np.min(low)), float(np.max(high)), sums, squares)
 
 
 def largest_and_smallest(matrix: npt.NDArray[Any]) -> tuple[float, float]:
