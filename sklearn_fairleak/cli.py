@@ -12,6 +12,7 @@ import typer
 
 from .cli_attack import attack
 from .cli_audit import audit
+from .cli_plan import plan
 
 app = typer.Typer(
     help="Answer fairness queries with differential privacy, and measure what answers leak.",
@@ -23,6 +24,7 @@ ledger_app = typer.Typer(help="Look at a privacy ledger.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
 app.command()(audit)
 app.command()(attack)
+app.command()(plan)
 
 #: Exit codes: fine, an audit failed its threshold, bad input.
 OK, FAILED, BAD_INPUT = 0, 1, 2
@@ -67,38 +69,6 @@ def demo(
         console.print(
             'For the figure install the extra "plot": pip install "sklearn-fairleak[plot]"', markup=False
         )
-
-
-@app.command()
-def plan(
-    n_samples: Annotated[int, typer.Option("--n", help="Individuals in an evaluation set.")],
-    models: Annotated[int, typer.Option(help="Number of models to be scored.")] = 1,
-    folds: Annotated[int, typer.Option(help="Folds of the cross-validation; 1 scores everyone at once.")] = 1,
-    epsilon: Annotated[float, typer.Option(help="Budget of each individual.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Probability at which the guarantee may fail.")] = 0.0,
-    minority_share: Annotated[float, typer.Option(help="Guessed share of the smaller group.")] = 0.1,
-    as_json: JsonOption = False,
-) -> None:
-    """Say what errors to expect before anything is asked or paid."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from .planning import plan as plan_errors
-
-    if folds < 1 or models < 1 or n_samples < 3 * folds:
-        raise ValueError("--n, --models and --folds must be positive, with at least 3 individuals a fold.")
-    table = plan_errors(
-        n_samples // folds, n_queries=models, epsilon=epsilon, delta=delta, minority_share=minority_share
-    )
-    if as_json:
-        typer.echo(json.dumps(table.reset_index().to_dict("records")))
-        return
-    shown = Table(title=f"{models} model(s), {folds} fold(s), {n_samples} individuals, epsilon = {epsilon:g}")
-    for name in ("mechanism", "expected |error| of a gap", "guarantee"):
-        shown.add_column(name)
-    for name, row in table.iterrows():
-        shown.add_row(str(name), f"{row['expected_error']:.4f}", str(row["guarantee"]))
-    Console().print(shown)
 
 
 @ledger_app.command("show")

@@ -435,9 +435,23 @@ class TestAttack:
 class TestPlanAndLedger:
     def test_plan(self):
         result = run("plan", "--n", "1000", "--models", "10", "--json")
-        errors = {row["mechanism"]: row["expected_error"] for row in json.loads(result.stdout)}
+        found = json.loads(result.stdout)
+        errors = {row["mechanism"]: row["expected_error"] for row in found["errors"]}
         assert errors["auto"] <= errors["laplace"]
+        assert found["epsilon_per_answer"] == pytest.approx(0.1)
         assert isinstance(run("plan", "--n", "5", "--folds", "9").exception, ValueError)
+
+    def test_plan_says_what_to_change(self, tmp_path):
+        asked = ("plan", "--n", "1000", "--folds", "2", "--models", "4", "--wanted-error", "0.01")
+        result = run(*asked, "--plot", tmp_path / "plan.png", "--json")
+        assert (tmp_path / "plan.png").stat().st_size > 10_000
+        ways = json.loads(result.stdout)["ways_to_reach"]
+        assert ways["n_samples"] > 1000
+        assert ways["epsilon"] > 1.0
+        shown = run(*asked).output
+        assert "To reach 0.01, change one of:" in shown
+        assert f"individuals: {ways['n_samples']}" in shown
+        assert "as things are" in run("plan", "--n", "999", "--wanted-error", "0.5").output
 
     def test_ledger_commands(self, data, tmp_path):
         ledger = tmp_path / "a.db"
