@@ -25,7 +25,7 @@ import numpy.typing as npt
 from .accounting import PrivacyLoss
 from .accounts import AccountSettings, check_budget, warn_not_private
 from .answers import PrivateAnswers
-from .choices import Choice, FirstWithin, GapWatch, PrivateChoice, excesses
+from .choices import Choice, ChoiceMethods, FirstWithin, GapWatch, PrivateChoice, excesses
 from .exceptions import PrivacyBudgetExceeded
 from .groups import Groups, encode_groups
 from .individuals import Individuals, RowIds, find_row_ids, fingerprint_rows
@@ -46,7 +46,7 @@ IntArray = npt.NDArray[np.int64]
 _HASHED = 2**24
 
 
-class FairnessAuditor:
+class FairnessAuditor(ChoiceMethods):
     """Hold sensitive features and a privacy ledger, and answer fairness queries privately.
 
     This is the compliance team's object; model developers get a scorer, which can only ask.
@@ -193,7 +193,8 @@ class FairnessAuditor:
 
     def __reduce__(self) -> Any:
         # What is pickled into a worker is a way to ask this process, never the attributes.
-        from .remote import RemoteAuditor, serve_in_background
+        from .auditor_service import serve_in_background
+        from .remote import RemoteAuditor
 
         if self._server is None:
             self._server = serve_in_background(self)
@@ -374,26 +375,6 @@ class FairnessAuditor:
         """Whether there are two groups and no missing status (public)."""
         return self._groups.n_groups == 2 and self._groups.n_statuses == 2
 
-    def select_least_biased(self, Y_pred: Any, y_true: Any = None, **settings: Any) -> PrivateChoice:
-        """Choose the least biased of several models; see :func:`.select_least_biased`."""
-        from .selection import select_least_biased
-
-        return select_least_biased(Y_pred, y_true, auditor=self, **settings)
-
-    def passes_threshold(
-        self, y_pred: Any, max_gap: float, y_true: Any = None, **settings: Any
-    ) -> PrivateChoice:
-        """Say whether a model's gap is within a limit; see :func:`.passes_threshold`."""
-        from .selection import passes_threshold
-
-        return passes_threshold(y_pred, max_gap, y_true, auditor=self, **settings)
-
-    def first_within(self, Y_pred: Any, max_gap: float, y_true: Any = None, **settings: Any) -> PrivateChoice:
-        """Find the first model whose gap is within a limit; see :func:`.first_within`."""
-        from .selection import first_within
-
-        return first_within(Y_pred, max_gap, y_true, auditor=self, **settings)
-
     def _seeded(self, settings: AccountSettings) -> AccountSettings:
         """Take over the auditor's own seed, and say loudly that seeds protect nobody."""
         if self.random_state is not None and settings.random_state is None:
@@ -560,7 +541,7 @@ class FairnessAuditor:
         >>> auditor.report()["n_answers_"]
         1
         """
-        from .remote import serve_auditor
+        from .auditor_service import serve_auditor
 
         return serve_auditor(self, address, authkey)
 

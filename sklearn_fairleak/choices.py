@@ -28,6 +28,7 @@ from .queries import FairnessQuery, QueryBatch
 
 __all__ = [
     "Choice",
+    "ChoiceMethods",
     "FirstWithin",
     "GapWatch",
     "LeastGap",
@@ -104,6 +105,32 @@ class Choice(Protocol):
 
     def release(self, batch: QueryBatch, groups: Groups, noise: Noise) -> dict[str, Any]:
         """Choose, at a cost of epsilon to each individual."""
+
+
+class ChoiceMethods:
+    """Private choices as methods of whatever asks on behalf of a caller."""
+
+    def select_least_biased(self: Any, Y_pred: Any, y_true: Any = None, **settings: Any) -> PrivateChoice:
+        """Choose the least biased of several models; see :func:`.select_least_biased`."""
+        from .selection import select_least_biased
+
+        return select_least_biased(Y_pred, y_true, auditor=self, **settings)
+
+    def passes_threshold(
+        self: Any, y_pred: Any, max_gap: float, y_true: Any = None, **settings: Any
+    ) -> PrivateChoice:
+        """Say whether a model's gap is within a limit; see :func:`.passes_threshold`."""
+        from .selection import passes_threshold
+
+        return passes_threshold(y_pred, max_gap, y_true, auditor=self, **settings)
+
+    def first_within(
+        self: Any, Y_pred: Any, max_gap: float, y_true: Any = None, **settings: Any
+    ) -> PrivateChoice:
+        """Find the first model whose gap is within a limit; see :func:`.first_within`."""
+        from .selection import first_within
+
+        return first_within(Y_pred, max_gap, y_true, auditor=self, **settings)
 
 
 def is_linear(batch: QueryBatch, groups: Groups, ratio: bool) -> bool:

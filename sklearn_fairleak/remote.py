@@ -1,13 +1,12 @@
 """Ask an auditor that lives in another process, over plain data.
 
-On the auditor's side headers and arrays come in and answers go out; on the developer's side
-:class:`RemoteAuditor` has the methods that a scorer needs, and holds no secret.
+Questions go out as headers and arrays, answers come back; :class:`RemoteAuditor` has the
+methods that a scorer and a private choice need, and holds no secret.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,45 +14,13 @@ import numpy.typing as npt
 
 from .accounts import AccountSettings
 from .answers import PrivateAnswers
-from .auditor import FairnessAuditor
+from .choices import Choice, ChoiceMethods, FirstWithin, PrivateChoice
 from .individuals import RowIds, find_row_ids, hash_rows
 from .labels import as_column
-from .mechanisms import MECHANISMS, Mechanism
-from .transport import Client, Server, serve
+from .plain_terms import choice_to_plain, outcome_from_plain, settings_to_plain
+from .transport import Client
 
-__all__ = ["RemoteAuditor", "connect_auditor", "serve_auditor", "serve_in_background"]
-
-Arrays = Sequence[npt.NDArray[Any]]
-
-
-def serve_auditor(
-    auditor: FairnessAuditor, address: Any = None, authkey: bytes | None = None, *, trusted: bool = False
-) -> Server:
-    """Answer questions about an auditor's individuals from other processes.
-
-    Parameters
-    ----------
-    auditor : FairnessAuditor
-        Stays in this process with its attributes.
-    address : str or tuple, default=None
-        Path of a socket file (mode 0600), or (host, port); None makes a private socket.
-    authkey : bytes, default=None
-        Shared key that clients must prove to hold; None makes a random one.
-    trusted : bool, default=False
-        Whether clients may open accounts whose answers are not private. Only this package's
-        own workers are.
-
-    Returns
-    -------
-    Server
-        Has ``address``, ``authkey``, ``close()``, and works as a context manager.
-    """
-    return serve(_Handler(auditor, trusted), address, authkey)
-
-
-def serve_in_background(auditor: FairnessAuditor) -> Server:
-    """Serve this process's own workers (``n_jobs``), which ask on accounts already open."""
-    return serve_auditor(auditor)
+__all__ = ["RemoteAuditor", "connect_auditor"]
 
 
 def connect_auditor(address: Any, authkey: bytes) -> RemoteAuditor:
@@ -81,73 +48,7 @@ def connect_auditor(address: Any, authkey: bytes) -> RemoteAuditor:
     return auditor
 
 
-class _Handler:
-    """Turn headers and arrays into calls of an auditor."""
-
-    def __init__(self, auditor: FairnessAuditor, trusted: bool) -> None:
-        self.auditor = auditor
-        self.trusted = trusted
-
-    def __call__(self, header: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], list[Any]]:
-        """Answer one message."""
-        auditor, call = self.auditor, header.get("call")
-        if call == "describe":
-            return {
-                "n_individuals": auditor.n_individuals,
-                "groups": [str(group) for group in auditor.groups],
-                "is_count": auditor.is_count,
-                "names": list(auditor.names),
-                "row_key": auditor.row_key.hex(),
-                "epsilon": auditor.ledger.epsilon,
-                "delta": auditor.ledger.delta,
-            }, []
-        if call == "report":
-            return dict(auditor.report()), []
-        if call == "open_account":
-            settings = _settings_from_plain(header["settings"])
-            if not self.trusted and not (settings.is_private and auditor.random_state is None):
-                raise ValueError(
-                    "This auditor gives private answers only: exact, rounded, seeded and paper-calibrated ones "
-                    "are refused over a connection."
-                )
-            return {"account": auditor.open_account(settings)}, []
-        if call == "answers_left":
-            return {"left": auditor.answers_left(int(header["account"]))}, []
-        if call == "refused":
-            return {"refused": auditor.refused(int(header["account"]))}, []
-        if call == "order_of":
-            order = auditor.order_of(arrays[0])
-            return {"in_order": order is None}, [] if order is None else [order]
-        if call == "ask_routed":
-            named = dict(zip(header["names"], arrays, strict=True))
-            routed: Any = auditor
-            answers = routed.ask_routed(
-                int(header["account"]),
-                named["y_pred"],
-                named.get("y_true"),
-                named["sensitive_features"],
-                named["entries"],
-                sample_weight=named.get("sample_weight"),
-            )
-            return answers.to_plain(), []
-        if call == "ask":
-            named = dict(zip(header["names"], arrays, strict=True))
-            rows = None
-            if "ids" in named:
-                rows = RowIds(named["ids"], named.get("fingerprints"), explicit=bool(header["explicit"]))
-            answers = auditor.ask(
-                int(header["account"]),
-                named["y_pred"],
-                named.get("y_true"),
-                rows=rows,
-                sample_weight=named.get("sample_weight"),
-                scoring=bool(header["scoring"]),
-            )
-            return answers.to_plain(), []
-        raise ValueError(f"unknown call {call!r}")
-
-
-class RemoteAuditor:
+class RemoteAuditor(ChoiceMethods):
     """A handle to an auditor in another process: it can only ask.
 
     Parameters
@@ -198,6 +99,11 @@ class RemoteAuditor:
         """Whether individuals are known by a plain count."""
         return bool(self._describe()["is_count"])
 
+    @property
+    def is_pair(self) -> bool:
+        """Whether there are two groups and no missing status."""
+        return bool(self._describe()["is_pair"])
+
     def scorer(self, metric: str = "statistical_parity", **settings: Any) -> Any:
         """Make a scorer; see :meth:`FairnessAuditor.scorer`."""
         from .scorer import PrivateFairnessScorer
@@ -212,7 +118,7 @@ class RemoteAuditor:
 
     def open_account(self, settings: AccountSettings) -> int:
         """Fix the terms of a scorer; see :meth:`FairnessAuditor.open_account`."""
-        header = {"call": "open_account", "settings": _settings_to_plain(settings)}
+        header = {"call": "open_account", "settings": settings_to_plain(settings)}
         return int(self._client.ask(header, [])[0]["account"])
 
     def ask(
@@ -226,24 +132,53 @@ class RemoteAuditor:
         scoring: bool = False,
     ) -> PrivateAnswers:
         """Ask one question; see :meth:`FairnessAuditor.ask`."""
-        arrays = {"y_pred": y_pred if getattr(y_pred, "ndim", 1) == 2 else as_column(y_pred, "y_pred")}
-        if y_true is not None:
-            arrays["y_true"] = as_column(y_true, "y_true")
-        if sample_weight is not None:
-            arrays["sample_weight"] = as_column(sample_weight, "sample_weight")
-        if rows is not None:
-            arrays["ids"] = rows.ids
-            if rows.fingerprints is not None:
-                arrays["fingerprints"] = rows.fingerprints
-        header = {
-            "call": "ask",
-            "account": account,
-            "names": list(arrays),
-            "explicit": rows is not None and rows.explicit,
-            "scoring": scoring,
+        header, arrays = _question(y_pred, y_true, rows, sample_weight)
+        header |= {"call": "ask", "account": account, "scoring": scoring}
+        return PrivateAnswers.from_plain(self._client.ask(header, arrays)[0])
+
+    def choose(
+        self,
+        settings: AccountSettings,
+        choice: Choice,
+        y_pred: Any,
+        y_true: Any = None,
+        *,
+        rows: RowIds | None = None,
+        sample_weight: Any = None,
+    ) -> PrivateChoice:
+        """Make one private choice among models; see :meth:`FairnessAuditor.choose`."""
+        header, arrays = _question(y_pred, y_true, rows, sample_weight)
+        header |= {
+            "call": "choose",
+            "settings": settings_to_plain(settings),
+            "choice": choice_to_plain(choice),
         }
-        reply, _ = self._client.ask(header, [np.ascontiguousarray(array) for array in arrays.values()])
-        return PrivateAnswers.from_plain(reply)
+        return outcome_from_plain(self._client.ask(header, arrays)[0])
+
+    def watch(
+        self,
+        settings: AccountSettings,
+        choice: FirstWithin,
+        *,
+        rows: RowIds | None = None,
+        y_true: Any = None,
+        sample_weight: Any = None,
+    ) -> Callable[[Any], PrivateChoice]:
+        """Open a stream of tests; see :meth:`FairnessAuditor.watch`."""
+        terms = {
+            "call": "watch",
+            "settings": settings_to_plain(settings),
+            "choice": choice_to_plain(choice),
+        }
+        number: list[int] = []
+
+        def test(y_pred: Any) -> PrivateChoice:
+            header, arrays = _question(y_pred, y_true, rows, sample_weight)
+            reply, _ = self._client.ask(header | terms | {"number": number[0] if number else None}, arrays)
+            number[:] = [int(reply["number"])]
+            return outcome_from_plain(reply["outcome"])
+
+        return test
 
     def find_rows(self, X: Any, y: Any, sample_ids: Any, id_column: Any) -> RowIds:
         """Find the ids of a query's rows; see :meth:`FairnessAuditor.find_rows`."""
@@ -304,25 +239,18 @@ class RemoteRoutedAuditor(RemoteAuditor):
         return PrivateAnswers.from_plain(reply)
 
 
-def _settings_to_plain(settings: AccountSettings) -> dict[str, Any]:
-    """Write terms as JSON-able data; mechanisms go by name and parameters."""
-    mechanism = settings.mechanism
-    if MECHANISMS.get(mechanism.name) is not type(mechanism):
-        raise ValueError(
-            f"mechanism={mechanism!r} is not in the registry; only registered mechanisms can be asked for over "
-            "a connection."
-        )
-    plain = asdict(replace(settings, mechanism=None))  # type: ignore[arg-type]
-    return plain | {"mechanism": [mechanism.name, mechanism.get_params(deep=False)]}
-
-
-def _settings_from_plain(plain: Mapping[str, Any]) -> AccountSettings:
-    """Rebuild terms from :func:`_settings_to_plain`, trusting nothing."""
-    name, params = plain["mechanism"]
-    if name not in MECHANISMS:
-        raise ValueError(f"unknown mechanism {name!r}")
-    mechanism: Mechanism = MECHANISMS[name](**params)
-    rest = {key: value for key, value in plain.items() if key != "mechanism"}
-    if rest.get("bounds") is not None:
-        rest["bounds"] = tuple(rest["bounds"])
-    return AccountSettings(mechanism=mechanism, **rest)
+def _question(
+    y_pred: Any, y_true: Any, rows: RowIds | None, sample_weight: Any
+) -> tuple[dict[str, Any], list[npt.NDArray[Any]]]:
+    """Write a question's public parts as a header and arrays."""
+    arrays = {"y_pred": y_pred if getattr(y_pred, "ndim", 1) == 2 else as_column(y_pred, "y_pred")}
+    if y_true is not None:
+        arrays["y_true"] = as_column(y_true, "y_true")
+    if sample_weight is not None:
+        arrays["sample_weight"] = as_column(sample_weight, "sample_weight")
+    if rows is not None:
+        arrays["ids"] = rows.ids
+        if rows.fingerprints is not None:
+            arrays["fingerprints"] = rows.fingerprints
+    header = {"names": list(arrays), "explicit": rows is not None and rows.explicit}
+    return header, [np.ascontiguousarray(array) for array in arrays.values()]

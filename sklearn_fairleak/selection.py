@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from .labels import as_column
 from .mechanisms import RandomizedResponse
 from .queries import canonical_metric
 
+if TYPE_CHECKING:
+    from .remote import RemoteAuditor
+
 __all__ = ["first_within", "passes_threshold", "select_least_biased"]
 
 
@@ -30,7 +33,7 @@ def select_least_biased(
     Y_pred: Any,
     y_true: Any = None,
     *,
-    auditor: FairnessAuditor | None = None,
+    auditor: FairnessAuditor | RemoteAuditor | None = None,
     sensitive_features: Any = None,
     metric: str = "statistical_parity",
     epsilon: float | None = None,
@@ -50,7 +53,8 @@ def select_least_biased(
     y_true : array-like of shape (n_samples,), default=None
         True labels, for metrics that need them.
     auditor : FairnessAuditor, default=None
-        The compliance side. Otherwise give ``sensitive_features``.
+        The compliance side, or a connection to it (:func:`.connect_auditor`). Otherwise give
+        ``sensitive_features``.
     sensitive_features : array-like of shape (n_samples,), default=None
         Group of each individual, if there is no ``auditor``.
     metric : str, default="statistical_parity"
@@ -121,7 +125,7 @@ def passes_threshold(
     max_gap: float,
     y_true: Any = None,
     *,
-    auditor: FairnessAuditor | None = None,
+    auditor: FairnessAuditor | RemoteAuditor | None = None,
     sensitive_features: Any = None,
     metric: str = "statistical_parity",
     epsilon: float | None = None,
@@ -175,7 +179,7 @@ def first_within(
     max_gap: float,
     y_true: Any = None,
     *,
-    auditor: FairnessAuditor | None = None,
+    auditor: FairnessAuditor | RemoteAuditor | None = None,
     sensitive_features: Any = None,
     metric: str = "statistical_parity",
     epsilon: float | None = None,
@@ -236,7 +240,7 @@ def first_within(
 
 def _first_of_stream(
     stream: Iterator[Any],
-    auditor: FairnessAuditor,
+    auditor: FairnessAuditor | RemoteAuditor,
     terms: AccountSettings,
     choice: FirstWithin,
     sample_ids: Any,
@@ -263,7 +267,7 @@ def _first_of_stream(
 
 
 def _copy_test(
-    auditor: FairnessAuditor,
+    auditor: FairnessAuditor | RemoteAuditor,
     terms: AccountSettings,
     choice: FirstWithin,
     rows: RowIds | None,
@@ -323,13 +327,13 @@ def _models(Y_pred: Any, sample_ids: Any, *, several: bool = True) -> tuple[Any,
 
 
 def _who(
-    auditor: FairnessAuditor | None,
+    auditor: FairnessAuditor | RemoteAuditor | None,
     sensitive_features: Any,
     rows: RowIds | None,
     y_true: Any,
     epsilon: float | None,
     ledger: Any,
-) -> tuple[FairnessAuditor, Any]:
+) -> tuple[FairnessAuditor | RemoteAuditor, Any]:
     """Find the auditor or make one for this choice, and align the labels."""
     if (auditor is None) == (sensitive_features is None):
         raise ValueError("Give either auditor= or sensitive_features=, the group of each individual.")
@@ -347,7 +351,7 @@ def _who(
 
 
 def _terms(
-    auditor: FairnessAuditor, metric: str, epsilon: float | None, settings: dict[str, Any]
+    auditor: FairnessAuditor | RemoteAuditor, metric: str, epsilon: float | None, settings: dict[str, Any]
 ) -> AccountSettings:
     """Put the public terms of a choice together."""
     unknown = sorted(set(settings) - {"pos_label", "bounds", "loss", "random_state"})
@@ -355,13 +359,8 @@ def _terms(
         raise TypeError(
             f"unexpected argument(s) {unknown}; settings are pos_label, bounds, loss, random_state."
         )
-    if not hasattr(auditor, "choose"):
-        raise TypeError(
-            f"Choices are made in the process that holds the auditor, got a {type(auditor).__name__}: run what "
-            "asks for them there (n_jobs=1 around a search; the search's own n_jobs may be larger)."
-        )
     if epsilon is None:
-        epsilon = auditor.ledger.epsilon
+        epsilon = auditor.report()["epsilon"]
     return AccountSettings(metric=metric, epsilon=epsilon, **settings)
 
 

@@ -420,13 +420,6 @@ class TestBadInput:
         with pytest.raises(TypeError, match="mechanism"):
             FairnessAuditor(RACE).select_least_biased([FAIR], mechanism="laplace")
 
-    def test_a_handle_to_an_auditor_elsewhere_is_refused_clearly(self):
-        class Elsewhere:
-            ledger = None
-
-        with pytest.raises(TypeError, match="process that holds the auditor"):
-            select_least_biased([FAIR], auditor=Elsewhere())
-
     def test_ten_tenths_fit_a_whole(self):
         auditor = FairnessAuditor(RACE, epsilon=1.0)
         for k in range(10):
