@@ -229,6 +229,8 @@ class Noise(ABC):
 
     def _below(self, bound: int, size: int) -> IntArray:
         """Return uniform integers in [0, bound), by rejection."""
+        if bound == 1:
+            return np.zeros(size, dtype=np.int64)
         shift = np.uint64(64 - max(1, (bound - 1).bit_length()))
         out = np.empty(size, dtype=np.int64)
         todo = np.arange(size)
@@ -246,8 +248,7 @@ class Noise(ABC):
         while active.size:
             # The k-th term of the series goes on with probability ratio / k.
             goes_on = self._below(denominator, active.size) < numerator[active]
-            if k > 1:
-                goes_on &= self._below(k, active.size) == 0
+            goes_on &= self._below(k, active.size) == 0
             active = active[goes_on]
             parity[active] ^= True
             k += 1

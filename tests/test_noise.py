@@ -320,7 +320,11 @@ def test_float_shortcut_of_the_gaussian_agrees_with_exact_arithmetic(sigma2, y):
             assert bool(kept[0]) == (offset < 0)
 
 
-@pytest.mark.parametrize("bound", [1, 2, 3, 5, 6, 8])
+def test_the_only_integer_below_one_takes_no_entropy():
+    assert Scripted([])._below(1, 3).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("bound", [2, 3, 5, 6, 8])
 def test_uniform_integers_are_uniform_by_enumeration(bound):
     """Every leading bit pattern once: each integer below the bound comes up equally often."""
     width = max(1, (bound - 1).bit_length())
