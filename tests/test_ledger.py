@@ -196,6 +196,25 @@ class TestBudget:
         assert ledger.spent_per_individual().tolist() == [0.0] * N
 
 
+def test_charges_of_many_classes_are_those_of_each_individual():
+    """Enough different sums that classes are merged and dropped again and again."""
+    rng = np.random.default_rng(0)
+    paid, classes = np.zeros((400, 4), dtype=int), Charges(400)
+    for _ in range(300):
+        members = np.sort(rng.choice(400, rng.integers(1, 30), replace=False))
+        loss = (int(rng.integers(1, 3)), 0, 0, 0)
+        classes.add(members, loss)
+        paid[members] += loss
+    values = [float(units[0]) for units in classes.classes()]
+    assert classes.per_individual(values).tolist() == paid[:, 0].tolist()
+    assert sorted(set(classes.present())) == sorted(set(map(tuple, paid.tolist())))
+    # Classes without members are dropped: everybody pays the same, in the end.
+    for k in range(400):
+        classes.add(np.array([k]), (int(paid[:, 0].max() - paid[k, 0] + 1), 0, 0, 0))
+    assert set(classes.present()) == {(int(paid[:, 0].max()) + 1, 0, 0, 0)}
+    assert len(classes.classes()) < 400
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     charges=st.lists(
@@ -423,6 +442,20 @@ class TestFile:
         ask(again, again.open_account("s", 1, 0), "q", loss=PrivacyLoss.pure(Fraction(1, 16)))
         assert named.spent().epsilon == Fraction(1, 16)
 
+    def test_a_pickled_handle_keeps_to_its_budget(self, tmp_path):
+        """Another ledger put in the file's place is not taken for the one that was pickled."""
+        path = tmp_path / "l.db"
+        for budget in ({"epsilon": 0.5}, {"epsilon": 1.0, "delta": 1e-6}):
+            named = make_ledger(path, epsilon=1.0)
+            assert repr(named) == f"PrivacyLedger({str(path)!r}, epsilon=1, delta=0)"
+            pickled = pickle.dumps(named)
+            named.close()
+            path.unlink()
+            make_ledger(path, **budget).close()
+            with pytest.raises(ValueError, match="The budget belongs to the file"):
+                pickle.loads(pickled)
+            path.unlink()
+
     def test_context_manager_closes_and_use_opens_again(self, tmp_path):
         with make_ledger(tmp_path / "l.db") as ledger:
             ledger.open_account("s", 1, 0)
@@ -582,8 +615,9 @@ class TestHistory:
             assert buffer.getvalue() == text
             assert ledger._key.hex() not in text
             assert "0.123456" not in text
-        exported = json.loads((tmp_path / "out.json").read_text())
-        assert exported["epsilon"] == 1.0
+        exported = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+        assert list(exported) == ["epsilon", "delta", "n_individuals", "head", "entries"]
+        assert (exported["epsilon"], exported["delta"], exported["n_individuals"]) == (1.0, 0.0, N)
         assert exported["head"] == ledger.head()
         assert [entry["kind"] for entry in exported["entries"]] == ["ledger", "bind", "account", "answer"]
         with pytest.raises(ValueError, match="format must be"):
@@ -607,7 +641,10 @@ class TestHistory:
     def test_numbers_stay_numbers(self):
         assert spreadsheet_cell(-0.5) == -0.5
         assert spreadsheet_cell(None) is None
-        assert spreadsheet_cell("plain") == "plain"
+        for harmless in ("plain", "X1", "1=2", "", " "):
+            assert spreadsheet_cell(harmless) == harmless
+        for formula in (" =1", "\x00=1", "\ufeff=1", "\t1", "|x", "%x", "\uff1d1"):
+            assert spreadsheet_cell(formula) == "'" + formula
 
 
 def charge_many(path, name, times, results, epsilon_part=Fraction(1, 2**12)):

@@ -251,7 +251,29 @@ def test_long_scales_are_rounded_up(scale):
     from sklearn_fairleak.noise import _short
 
     long = scale + Fraction(1, 3**60)
-    assert long <= _short(long) <= long * (1 + Fraction(1, 2**40))
+    short = _short(long)
+    assert long <= short <= long * (1 + Fraction(1, 2 ** (47 if scale < 1 else 53)))
+    assert short.numerator < 2**56
+    assert short.denominator & (short.denominator - 1) == 0
+
+
+@given(st.fractions(min_value=Fraction(1, 100), max_value=2**90))
+def test_long_variances_are_rounded_up(sigma2):
+    long = sigma2 + Fraction(1, 3**60)
+    seen = []
+
+    class Watching(SecureNoise):
+        def discrete_laplace(self, scale, size):
+            assert scale**2 > long >= (scale - 1) ** 2
+            return np.zeros(size, dtype=np.int64)
+
+        def _below_exp(self, y, sigma2, t):
+            seen.append(sigma2)
+            return np.ones(y.size, dtype=bool)
+
+    assert Watching().discrete_gaussian(long, 3).tolist() == [0, 0, 0]
+    assert long <= seen[0] <= long * (1 + Fraction(1, 2 ** (52 if sigma2 < 1 else 59)))
+    assert seen[0].denominator.bit_length() <= 80
 
 
 @pytest.mark.statistical
@@ -363,6 +385,38 @@ def test_large_gamma_is_settled_without_large_numbers():
     assert not SecureNoise().bernoulli_exp(Fraction(10**15))
     with pytest.raises(ValueError, match="must not be negative"):
         SecureNoise().bernoulli_exp(Fraction(-1))
+
+
+def test_a_large_gamma_is_settled_by_its_parts():
+    """exp(-40) = exp(-32) exp(-8): the first word decides on one factor, the second on the other."""
+    first, second = int(exp(-32) * 2**64), int(exp(-8) * 2**64)
+    near = 2**20
+    assert Scripted([0, second - near]).bernoulli_exp(Fraction(40)) is True
+    assert Scripted([0, second + near]).bernoulli_exp(Fraction(40)) is False
+    assert Scripted([first + near]).bernoulli_exp(Fraction(40)) is False
+    assert Scripted([0, 0]).bernoulli_exp(Fraction(64)) is True
+    assert Scripted([0]).bernoulli_exp(Fraction(32)) is True
+
+
+def test_seeded_samples_have_their_moments():
+    """A quick look at every law; the statistical tests compare them with exact probabilities."""
+    n = 20_000
+    noise = SeededNoise(3, b"moments")
+    q = exp(-2 / 5)
+    laplace = noise.discrete_laplace(Fraction(5, 2), n)
+    assert laplace.std() == pytest.approx(sqrt(2 * q) / (1 - q), rel=0.04)
+    assert (laplace == 0).mean() == pytest.approx((1 - q) / (1 + q), abs=0.015)
+    assert abs(laplace.mean()) < 0.1
+    assert noise.discrete_gaussian(Fraction(30), n).std() == pytest.approx(sqrt(30), rel=0.04)
+    geometric = noise._geometric(n)
+    assert geometric.mean() == pytest.approx(1 / (exp(1) - 1), rel=0.05)
+    assert noise.discrete_exponential(Fraction(5, 2), n).mean() == pytest.approx(q / (1 - q), rel=0.05)
+    assert stats.kstest(noise.laplace(n), "laplace").pvalue > 1e-3
+    assert stats.kstest(noise.cauchy(n), "cauchy").pvalue > 1e-3
+    assert stats.kstest(noise.exponential(n), "expon").pvalue > 1e-3
+    assert stats.kstest(noise._open_unit(n), "uniform").pvalue > 1e-3
+    for sample in (laplace, geometric, noise._below(7, 5)):
+        assert sample.dtype == np.int64
 
 
 @pytest.mark.parametrize("gamma", [Fraction(1, 3), Fraction(1), Fraction(17, 5), Fraction(31)])

@@ -131,6 +131,33 @@ def test_changes_to_and_from_an_empty_group_are_within_the_bounds(n):
     assert brute_local(1, n - 1, allow_empty=True) <= global_sensitivity(n) + 1e-12
 
 
+@pytest.mark.parametrize("n", range(3, 9))
+@pytest.mark.parametrize("beta", [0.001, 0.2, 2.0])
+def test_next_to_an_empty_group_the_smooth_bound_is_the_smallest_too(n, beta):
+    sizes = range(n + 1)
+    for n0 in (0, n):
+        best = max(local_sensitivity(k, n - k) * np.exp(-beta * abs(k - n0)) for k in sizes)
+        assert smooth_sensitivity(n0, n - n0, beta) == pytest.approx(best, abs=1e-12)
+        assert local_sensitivity(n0, n - n0) == pytest.approx(0.5 + 1 / n)
+
+
+def test_gaps_are_signed_unless_said_otherwise():
+    for bound, sizes in ((global_sensitivity, (9,)), (local_sensitivity, (1, 8))):
+        assert bound(*sizes) == bound(*sizes, absolute=False) > bound(*sizes, absolute=True)
+    assert smooth_sensitivity(1, 8, 0.1) == smooth_sensitivity(1, 8, 0.1, absolute=False)
+    assert smooth_sensitivity(1, 8, 0.1) > smooth_sensitivity(1, 8, 0.1, absolute=True)
+
+
+@pytest.mark.parametrize("bound", [global_sensitivity, local_sensitivity, smooth_sensitivity])
+def test_messages_name_the_argument(bound):
+    good = {"n": 9} if bound is global_sensitivity else {"n_disadvantaged": 4, "n_advantaged": 5}
+    more = {"beta": 0.1} if bound is smooth_sensitivity else {}
+    for name in [*good, "n_queries"]:
+        with pytest.raises(ValueError, match=rf"^{name} must be a non-negative whole number"):
+            bound(**good | more | {name: 2.5})
+    assert bound(**{name: np.uint8(size) for name, size in good.items()}, **more) == bound(**good, **more)
+
+
 def test_several_queries_add_up_and_arrays_broadcast():
     assert global_sensitivity(10, 5) == pytest.approx(5 * global_sensitivity(10))
     assert local_sensitivity(3, 7, 4) == pytest.approx(4 * local_sensitivity(3, 7))
