@@ -46,9 +46,12 @@ def demo(
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from .demo import plot_demo, run_demo, write_demo
+    from .tables import check_writable
 
     if not out.is_dir():
         raise ValueError(f"--out {out} is not a folder.")
+    for name, suffix in (("fairleak-demo.json", ".json"), ("fairleak-demo.png", ".png")):
+        check_writable(out / name, (suffix,))
     console = Console(stderr=as_json)
     with Progress(
         SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console
@@ -119,10 +122,10 @@ def ledger_export(
     out: Annotated[Path, typer.Argument(help="File to write, .csv or .json.")],
 ) -> None:
     """Write the history without secrets, safe to open in a spreadsheet."""
-    kind = out.suffix.removeprefix(".").lower()
-    if kind not in ("csv", "json"):
-        raise ValueError(f"{out} must end with .csv or .json.")
-    _open_ledger(path).export(out, format=kind)
+    from .tables import check_writable
+
+    check_writable(out, (".csv", ".json"), sources=[path])
+    _open_ledger(path).export(out, format=out.suffix.removeprefix(".").lower())
     typer.echo(f"Written: {out}")
 
 
@@ -203,4 +206,7 @@ def main() -> None:
         app()
     except (ValueError, TypeError, OSError, RuntimeError, KeyError) as error:
         typer.echo(f"fairleak: {error}", err=True)
+        sys.exit(BAD_INPUT)
+    except ArithmeticError as error:
+        typer.echo(f"fairleak: a number is too large or too small to compute with ({error}).", err=True)
         sys.exit(BAD_INPUT)

@@ -95,7 +95,7 @@ def attack(
     from .tables import check_writable, write_table
 
     if out is not None:
-        check_writable(out)
+        check_writable(out, sources=[queries, answers])
     law = None if noise is None else _law(noise)
     if decimals is not None and decimals < 0:
         raise ValueError(f"--decimals must not be negative, got {decimals}.")

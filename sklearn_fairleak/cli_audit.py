@@ -74,7 +74,7 @@ def audit(
         confidence=confidence,
     )
     if out is not None:
-        _require_report(out)
+        _require_report(out, [data] if ledger is None else [data, ledger])
     results = terms.run()
     if out is not None:
         _write(results, out)
@@ -88,12 +88,11 @@ def audit(
         raise typer.Exit(FAILED)
 
 
-def _require_report(out: Path) -> None:
+def _require_report(out: Path, sources: list[Path]) -> None:
     """Refuse a report that could not be written, before anything is charged."""
-    if out.suffix.lower() not in (".html", ".json"):
-        raise ValueError(f"--out {out} must end with .html or .json.")
-    if not out.parent.is_dir():
-        raise ValueError(f"{out.parent} is not a folder.")
+    from .tables import check_writable
+
+    check_writable(out, (".html", ".json"), sources=sources)
     if out.suffix.lower() == ".html" and not all(find_spec(name) for name in ("jinja2", "matplotlib")):
         raise ValueError(
             'An HTML report needs the extra "report": pip install "sklearn-fairleak[report]". Or write --out '

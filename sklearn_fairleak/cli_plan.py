@@ -35,7 +35,10 @@ def plan(
 
     from .planning import plan as plan_errors
     from .planning import ways_to_reach
+    from .tables import check_writable
 
+    if plot is not None:
+        check_writable(plot, (".png", ".pdf", ".svg"))
     if folds < 1 or models < 1 or n_samples < 3 * folds:
         raise ValueError("--n, --models and --folds must be positive, with at least 3 individuals a fold.")
     answers = 1 if joint else models

@@ -143,6 +143,7 @@ def render_report(data: Mapping[str, Any]) -> str:
     return environment.get_template("report.html").render(
         **data,
         spent=spent,
+        factor=math.exp(min(spent, 700.0)),
         ceiling=guessing_ceiling(spent, delta),
         figures=_figures(data),
         all_private=all(row["private"] for row in data["answers"]),
@@ -170,7 +171,11 @@ def _compare(auditor: Any) -> list[dict[str, Any]]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        table = plan(auditor.n_individuals, epsilon=auditor.ledger.epsilon, delta=auditor.ledger.delta)
+        try:
+            table = plan(auditor.n_individuals, epsilon=auditor.ledger.epsilon, delta=auditor.ledger.delta)
+        except (ValueError, ArithmeticError):
+            # Budgets so extreme that some mechanism cannot serve them: paid answers are shown without it.
+            return []
     return [
         {
             "mechanism": str(name),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .accounting import split
+from .exceptions import PrivacyBudgetExceeded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,8 +117,16 @@ class Audit:
             raise ValueError(f"--test-share must be in (0, 1), got {self.test_share}.")
         if not 0.0 < self.confidence < 1.0:
             raise ValueError(f"--confidence must be in (0, 1), got {self.confidence}.")
+        if self.epsilon > 0 and min(cost for cost in self.costs()[1 - bool(self.thresholds) : 2]) <= 0:
+            raise ValueError(
+                f"epsilon={self.epsilon:g} is too small to be shared: each part needs at least 2^-50."
+            )
         if self.budget is not None and self.ledger is not None and self.ledger.exists():
             raise ValueError("--budget is for a new ledger; an existing one has its own.")
+        if self.budget is not None and self.budget < self.epsilon:
+            raise ValueError(
+                f"--budget {self.budget:g} is less than the epsilon={self.epsilon:g} that the audit costs."
+            )
 
     def run(self) -> dict[str, Any]:
         """Ask, test and collect what the report shows.
@@ -137,9 +146,12 @@ class Audit:
         wanted += [name for name in (self.label, self.id_column) if name is not None]
         require_columns(frame, wanted, self.data)
         models, truth, pos_label = self._public(frame)
-        for metric in self.metrics:
-            _require_news(make_queries(metric, models, truth, pos_label=pos_label), metric, self.predictions)
+        batches = [make_queries(metric, models, truth, pos_label=pos_label) for metric in self.metrics]
+        for metric, batch in zip(self.metrics, batches, strict=True):
+            _require_news(batch, metric, self.predictions)
         auditor = self._auditor(frame)
+        for batch in batches:
+            self._rehearse(batch, auditor.groups)
         limits, tests = self.limits(), []
         test_cost, answer_cost, answer_delta = self.costs()
         # Tests first: if the budget ends half-way, the verdict is what was wanted.
@@ -164,7 +176,10 @@ class Audit:
                 delta=answer_delta,
                 pos_label=pos_label,
             )
-            answers += list(scorer.answer_many(models, truth))
+            try:
+                answers += list(scorer.answer_many(models, truth))
+            except PrivacyBudgetExceeded as error:
+                raise PrivacyBudgetExceeded(" ".join([str(error), *map(_verdict, tests)])) from None
             names += self.predictions
         verdict_of_all = None
         if tests:
@@ -243,6 +258,23 @@ class Audit:
             ledger=ledger,
         )
 
+    def _rehearse(self, batch: Any, groups: tuple[Any, ...]) -> None:
+        """Answer about made-up groups: what the mechanism refuses, it refuses before any charge."""
+        import numpy as np
+
+        from .groups import Groups
+        from .mechanisms import get_mechanism
+        from .noise import SeededNoise
+
+        mechanism, (_, epsilon, delta) = get_mechanism(self.mechanism), self.costs()
+        if not mechanism.is_private:
+            return
+        loss = mechanism.privacy_loss(Fraction(epsilon), Fraction(delta), 1)
+        has_missing = self.missing == "group"
+        codes = np.arange(batch.n_samples) % (len(groups) + has_missing)
+        stand_in = Groups(codes, groups, has_missing_status=has_missing)
+        mechanism.release(batch, stand_in, loss, SeededNoise(0, b"rehearsal"))
+
     def _declared(self, features: pd.DataFrame) -> dict[str, list[str]]:
         """Return the public labels of each sensitive column, where ``--group`` gives them."""
         declared: dict[str, list[str]] = {}
@@ -257,6 +289,12 @@ class Audit:
                     )
             declared.setdefault(name, []).append(label)
         return declared
+
+
+def _verdict(test: dict[str, Any]) -> str:
+    """Say how a threshold test that was paid came out."""
+    within = "within" if test["passed"] else "NOT within"
+    return f"Answered before: {test['model']} is {within} {test['threshold']:g} in {test['metric']}."
 
 
 def _require_news(batch: Any, metric: str, names: Sequence[str]) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections import Counter
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .ledger_history import spreadsheet_cell
+
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["read_table", "require_columns", "write_table"]
+__all__ = ["check_writable", "read_table", "require_columns", "write_table"]
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
@@ -112,7 +115,9 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
     check_writable(path)
     suffix = path.suffix.lower()
     if suffix == ".csv":
-        frame.to_csv(path)
+        # Names come from other people's files, and a spreadsheet computes what looks like a formula.
+        safe = frame.reset_index().map(spreadsheet_cell).rename(columns=spreadsheet_cell)
+        safe.to_csv(path, index=False)
     elif suffix == ".json":
         frame.reset_index().to_json(path, orient="records", indent=1)
     else:
@@ -121,12 +126,42 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
         flat.astype(dict.fromkeys(texts, "string")).to_parquet(path)
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a file name that :func:`write_table` could not write, before any work is done."""
-    if path.suffix.lower() not in (".csv", ".json", *_PARQUET):
-        raise ValueError(f"{path} must end with .csv, .json or .parquet.")
+def check_writable(
+    path: Path, suffixes: Sequence[str] = (".csv", ".json", *_PARQUET), *, sources: Sequence[Path] = ()
+) -> None:
+    """Refuse a file that could not be written, before any work is done or anything is charged.
+
+    Parameters
+    ----------
+    path : path
+        File to be written later.
+    suffixes : sequence of str
+        What its name may end with.
+    sources : sequence of path
+        Files that are read, which must not be overwritten.
+
+    Raises
+    ------
+    ValueError
+        If the name ends otherwise, the file is one of the sources, or it cannot be opened.
+    """
+    if path.suffix.lower() not in suffixes:
+        raise ValueError(f"{path} must end with {', '.join(suffixes[:-1])} or {suffixes[-1]}.")
     if not path.parent.is_dir():
         raise ValueError(f"{path.parent} is not a folder.")
+    for source in sources:
+        if os.path.realpath(path) == os.path.realpath(source):
+            raise ValueError(f"{path} is read by this command, and would be overwritten; give another file.")
+    is_new = not os.path.lexists(path)
+    if not is_new and not path.is_file():
+        raise ValueError(f"{path} exists and is not a file.")
+    try:
+        with path.open("ab"):
+            pass
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written: {error.strerror}.") from None
+    if is_new:
+        path.unlink()
 
 
 def _read_text(path: Path, separator: str) -> pd.DataFrame:
@@ -163,7 +198,8 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         raise ValueError(
             'Parquet files need the extra "frames": pip install "sklearn-fairleak[frames]".'
         ) from None
-    except (OSError, ValueError) as error:
+    except Exception as error:
+        # Decoders of a foreign format raise whatever they like.
         raise _not_a_table(path, error) from None
     named = [name for name in frame.index.names if name is not None]
     return frame.reset_index() if named else frame

@@ -62,7 +62,13 @@ class SmoothLaplace(Mechanism):
         validate_parameter_constraints(self._parameter_constraints, self.get_params(), type(self).__name__)
         if not delta > 0:
             raise ValueError("mechanism='smooth_laplace' needs delta > 0, got delta=0.")
-        return PrivacyLoss.approx(*split(epsilon, delta, n_queries))
+        share = split(epsilon, delta, n_queries)
+        if not share[1] > 0:
+            raise ValueError(
+                f"delta={float(delta):.3g} is too small for {n_queries} answer(s) of mechanism='smooth_laplace': each "
+                "needs at least 2^-50, the step in which losses are counted."
+            )
+        return PrivacyLoss.approx(*share)
 
     def release(
         self,
