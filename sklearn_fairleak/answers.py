@@ -70,14 +70,16 @@ class PrivateAnswers:
 
     @property
     def corrected_values(self) -> FloatArray:
-        """Largest minus smallest group value, less what noise adds to it, shape (n_models,).
+        """Values less what noise adds to disparity, shape (n_models,).
 
-        The noise of several groups makes their largest difference too large. Signed gaps,
-        ratios and mechanisms that release no group means are returned as they are.
+        Noise makes the largest difference of groups too large, and the smallest ratio too small.
+        The correction removes most of that; it reads no disparity where 75 % limits hold none.
+        Signed gaps are returned as they are.
         """
-        if self.ratio or not self.absolute or self.release.gaps is not None:
+        if not (self.absolute or self.ratio):
             return self.values
-        return corrected_gaps(self.release, self.rows) * self.scale
+        values = corrected_gaps(self.release, self.rows, ratio=self.ratio)
+        return values * (1.0 if self.ratio else self.scale)
 
     def interval(self, confidence: float = 0.95, *, sampling: bool = False) -> FloatArray:
         """Return noise intervals of every value.
@@ -150,9 +152,18 @@ class PrivateAnswer:
         """The released gap or ratio."""
         return float(self.answers.values[self.model])
 
-    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the limits between which the exact answer lies with this probability."""
-        low, high = self.answers.interval(confidence)[self.model]
+    @property
+    def corrected(self) -> float:
+        """The answer less what noise adds to disparity; see :attr:`PrivateAnswers.corrected_values`."""
+        return float(self.answers.corrected_values[self.model])
+
+    def interval(self, confidence: float = 0.95, *, sampling: bool = False) -> tuple[float, float]:
+        """Return the limits between which the exact answer lies with this probability.
+
+        With ``sampling``, they cover the value of the population that individuals were drawn
+        from, too.
+        """
+        low, high = self.answers.interval(confidence, sampling=sampling)[self.model]
         return float(low), float(high)
 
     @property

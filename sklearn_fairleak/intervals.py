@@ -1,34 +1,31 @@
 """How far a released value may be from the exact one, from public data alone.
 
-A release and its public noise law come in; limits and bias-corrected ranges go out.
+A release and its public noise law come in; limits and bias-corrected answers go out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from .contrasts import Contrast, Differences, Ratios, SignedDifference, ToOverall
+from .inversion import N_DRAWS, GroupSums, corrected, invert, uniform_draws
 from .mechanisms.release import Release
 
-__all__ = ["corrected_gaps", "corrected_range", "gap_intervals", "range_limits"]
+__all__ = ["corrected_gaps", "gap_intervals", "sampling_errors"]
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
-_DRAWS = 8000
-#: Draws that rebuild what the noise may have been; they say nothing new about anybody.
-_SEED = 20230612
-#: Rows times draws handled at once, so that memory stays bounded.
-_CELLS = 2_000_000
-#: Means below this are taken for it where logarithms are needed.
-_SMALLEST = 1e-9
+#: Answers times draws times contrasts handled at once, so that memory stays bounded.
+_CELLS = 4_000_000
 
 
 def gap_intervals(
     release: Release,
-    rows: npt.NDArray[np.int64],
+    rows: IntArray,
     confidence: float,
     *,
     ratio: bool,
@@ -62,30 +59,232 @@ def gap_intervals(
     Raises
     ------
     ValueError
-        If ``sampling`` is asked of a mechanism that releases no group means.
+        If ``sampling`` is asked of a mechanism that releases no group sizes.
+
+    Notes
+    -----
+    Limits hold every value that a test does not reject: the test asks whether released sums
+    could come from group means nearest to theirs among those of exactly that value. Its
+    statistic is linear in the noisy sums (Fieller), so it holds with counts that are noisy or
+    near zero, and it is calibrated by draws of the known noise. Values cannot be negative, which
+    ordering by distance allows for (Feldman and Cousins).
+
+    References
+    ----------
+    Fieller, "Some Problems in Interval Estimation", JRSS B 1954. Feldman & Cousins, "Unified
+    Approach to the Classical Statistical Analysis of Small Signals", Physical Review D 1998.
     """
-    # Each part of an answer gets its share of the error, so that the worst part is covered.
-    confidence = 1.0 - (1.0 - confidence) / rows.shape[1]
+    if sampling and (release.gaps is not None or release.law == "none"):
+        raise ValueError(
+            f"A mechanism with {release.law} noise on the gap tells no group sizes, so sampling error is "
+            "unknown. Use 'noisy_sums' or 'randomized_response'."
+        )
+    if absolute or ratio:
+        contrast = Ratios() if ratio else Differences()
+        if release.gaps is None:
+            limits = _inverted(release, rows, contrast, confidence, sampling)
+        else:
+            limits = _inverted(release, rows, _magnitude(rows), confidence, False) * 2.0
+        return 1.0 - limits[:, ::-1] if ratio else limits
+    # Each part of a signed answer gets its share of the error, so that the worst part is covered.
+    single, share = np.unique(rows)[:, None], confidence ** (1.0 / rows.shape[1])
+    signed = np.empty((int(rows.max()) + 1, 2))
     if release.gaps is not None:
-        if sampling:
-            raise ValueError(
-                f"A mechanism with {release.law} noise on the gap tells no group sizes, so sampling error is "
-                "unknown. Use 'noisy_sums' or 'randomized_response'."
-            )
-        signed = _additive(release, confidence)[rows]
+        signed[single[:, 0]] = _additive(release, share)[single[:, 0]]
     else:
-        blocks = [_row_limits(part, confidence, ratio, advantaged, sampling) for part in _blocks(release)]
-        signed = np.concatenate(blocks)[rows]
-    low, high = signed[..., 0], signed[..., 1]
+        signed[single[:, 0]] = _inverted(release, single, SignedDifference(advantaged), share, sampling)
+    return np.stack([signed[rows, 0].min(axis=1), signed[rows, 1].max(axis=1)], axis=1)
+
+
+def corrected_gaps(release: Release, rows: IntArray, *, ratio: bool = False) -> FloatArray:
+    """Return gaps or ratios less what noise adds to disparity.
+
+    Parameters
+    ----------
+    release : Release
+        What was released.
+    rows : ndarray of shape (n_models, n_parts)
+        Rows that make up each answer.
+    ratio : bool, default=False
+        Smallest over largest group mean, instead of their difference.
+
+    Returns
+    -------
+    ndarray of shape (n_models,)
+    """
+    contrast = Ratios() if ratio else Differences() if release.gaps is None else _magnitude(rows)
+    parts = [
+        data.estimate(contrast) if release.law == "none" else corrected(data, contrast)
+        for data in _group_sums(release, rows, sampling=False)
+    ]
+    values = np.concatenate(parts)
     if ratio:
-        least, most = _magnitudes(low, high)
-        return np.stack([np.exp(-most).min(axis=1), np.exp(-least).min(axis=1)], axis=1)
-    if not absolute:
-        if rows.shape[1] == 1:
-            return np.asarray(signed[:, 0])
-        return np.stack([low.min(axis=1), high.max(axis=1)], axis=1)
-    least, most = _magnitudes(low, high)
-    return np.stack([least.max(axis=1), most.max(axis=1)], axis=1)
+        return 1.0 - values
+    return values if release.gaps is None else values * 2.0
+
+
+def sampling_errors(means: FloatArray, sizes: FloatArray, z: FloatArray) -> FloatArray:
+    """Return errors of group sums when individuals are drawn from a population.
+
+    Parameters
+    ----------
+    means, sizes : ndarray of shape (..., n_groups)
+        Group means in [0, 1], and sizes.
+    z : ndarray of shape (n_draws, ..., n_groups)
+        Standard normal draws.
+
+    Returns
+    -------
+    ndarray of the shape of ``z``
+    """
+    sizes = np.maximum(sizes, 1.0)
+    # One success and one failure more keep groups of equal values from looking certain.
+    shifted = (means * sizes + 1.0) / (sizes + 2.0)
+    return np.asarray(z * np.sqrt(sizes * shifted * (1.0 - shifted)))
+
+
+def _magnitude(rows: IntArray) -> ToOverall:
+    """Return the comparison of gaps, moved to [0, 1], with no gap."""
+    contrast = ToOverall(np.full((1, rows.shape[1]), 0.5), ratio=False)
+    contrast.high = 0.5
+    return contrast
+
+
+def _inverted(
+    release: Release, rows: IntArray, contrast: Contrast, confidence: float, sampling: bool
+) -> FloatArray:
+    """Return limits of u of every answer, shape (n_answers, 2)."""
+    parts = []
+    for data in _group_sums(release, rows, sampling=sampling):
+        if release.law == "none":
+            value = data.estimate(contrast)
+            parts.append(np.stack([value, value], axis=1))
+        else:
+            parts.append(invert(data, contrast, confidence))
+    return np.concatenate(parts)
+
+
+def _group_sums(release: Release, rows: IntArray, *, sampling: bool) -> Iterator[GroupSums]:
+    """Yield sums and draws of their errors for some answers at a time."""
+    n_groups = 1 if release.sums is None else release.sums.shape[1]
+    contrasts = rows.shape[1] * max(2, n_groups * (n_groups - 1))
+    step = max(1, _CELLS // (N_DRAWS * contrasts))
+    for start in range(0, rows.shape[0], step):
+        some = rows[start : start + step]
+        yield _noisy_gaps(release, some) if release.gaps is not None else _noisy_sums(release, some, sampling)
+
+
+def _noisy_gaps(release: Release, rows: IntArray) -> GroupSums:
+    """Make signed gaps the sums of one group of size 1, moved to [0, 1]."""
+    assert release.gaps is not None
+    assert release.scale is not None
+    uniform = uniform_draws(rows.shape[1])[:, None]
+    unit = np.tan(np.pi * (uniform - 0.5)) if release.law == "cauchy" else _laplace(uniform)
+    errors = (release.scale[rows] / 2.0 * unit)[..., None]
+    sums = (release.gaps[rows][..., None] + 1.0) / 2.0
+    return GroupSums(sums, np.ones_like(sums), errors, np.zeros_like(errors), np.ones(rows.shape))
+
+
+def _noisy_sums(release: Release, rows: IntArray, sampling: bool) -> GroupSums:
+    """Make noisy sums consistent with public totals, and draw the errors they carry then."""
+    assert release.sums is not None
+    assert release.counts is not None
+    assert release.totals is not None
+    assert release.weights is not None
+    assert release.noise is not None
+    factors, weights = release.noise[rows], release.weights[rows]
+    sums, counts = release.sums[rows], release.counts[rows]
+    n_groups, told = sums.shape[2], not np.isnan(release.totals).any()
+    if release.law == "none":
+        nothing = np.zeros((1, *sums.shape))
+        return GroupSums(sums, counts, nothing, nothing, weights)
+    if told:
+        sums = sums + (release.totals[rows] - sums.sum(axis=2))[..., None] / n_groups
+        counts = counts + (weights - counts.sum(axis=2))[..., None] / n_groups
+    mirrored = told and n_groups == 2
+    drawn, n_parts, n_sources = 1 if mirrored else n_groups, rows.shape[1], factors.shape[3]
+    n_noise = n_parts * drawn * n_sources
+    uniform = uniform_draws(n_noise + n_parts * n_groups * sampling)
+    unit = uniform[:, :n_noise].reshape(N_DRAWS, 1, n_parts, drawn, n_sources)
+    if release.law == "laplace":
+        # Counts of whole individuals carry discrete noise of whole steps.
+        steps = np.where(_are_whole(release.totals, release.weights), np.abs(factors[:, :, 1]), 0.0)
+        z = _laplace(unit, steps[:, :, None])
+    else:
+        z = _normal(unit)
+        if release.keep is not None and not mirrored:
+            z = _across_groups(release.keep, counts, weights, told) @ z
+    errors = z @ np.swapaxes(factors, 2, 3)
+    sum_errors, count_errors = errors[..., 0], errors[..., 1]
+    if mirrored:
+        sum_errors = np.concatenate([-sum_errors, sum_errors], axis=3)
+        count_errors = np.concatenate([-count_errors, count_errors], axis=3)
+    elif told:
+        sum_errors = sum_errors - sum_errors.mean(axis=3, keepdims=True)
+        count_errors = count_errors - count_errors.mean(axis=3, keepdims=True)
+    data = GroupSums(sums, counts, sum_errors, count_errors, weights)
+    if not sampling:
+        return data
+    more = _normal(uniform[:, n_noise:]).reshape(N_DRAWS, 1, n_parts, n_groups)
+    sum_errors = sum_errors + sampling_errors(data.means, data.sizes, more)
+    return GroupSums(sums, counts, sum_errors, count_errors, weights)
+
+
+def _across_groups(keep: float, counts: FloatArray, weights: FloatArray, told: bool) -> FloatArray:
+    """Return how errors of reported groups go together, relative to those of the release.
+
+    A report of one group is none of another; how likely each is depends on the groups' sizes.
+    """
+    n_groups = counts.shape[2]
+    n_statuses = n_groups if told else n_groups + 1
+    other = (1.0 - keep) / (n_statuses - 1)
+    shares = np.clip(counts / weights[..., None], 0.0, 1.0)
+    rest = np.maximum(1.0 - shares.sum(axis=2, keepdims=True), 0.0)
+    shares = np.concatenate([shares, rest], axis=2)[:, :, :n_statuses]
+    shares = shares / shares.sum(axis=2, keepdims=True)
+    odds = np.full((n_statuses, n_statuses), other) + np.eye(n_statuses) * (keep - other)
+    each = odds[:, :, None] * np.eye(n_statuses) - odds[:, :, None] * odds[:, None, :]
+    together = np.einsum("aps,sgh->apgh", shares, each)[:, :, :n_groups, :n_groups]
+    used = max(keep * (1.0 - keep), other * (1.0 - other)) * (n_groups / (n_groups - 1) if told else 1.0)
+    values, vectors = np.linalg.eigh(together / used)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[:, :, None, :])
+
+
+def _are_whole(totals: FloatArray, weights: FloatArray) -> bool:
+    """Say whether public totals look like those of whole numbers, which get discrete noise."""
+    known = np.concatenate([totals[~np.isnan(totals)], weights])
+    return bool(np.isfinite(known).all() and np.all(known == np.rint(known)))
+
+
+def _normal(uniform: FloatArray) -> FloatArray:
+    """Turn uniform draws into standard normal ones."""
+    from scipy.special import ndtri
+
+    return np.asarray(ndtri(uniform))
+
+
+def _laplace(uniform: FloatArray, scales: FloatArray | None = None) -> FloatArray:
+    """Turn uniform draws into Laplace ones of scale 1, discrete where whole steps have a scale."""
+    tail = np.minimum(uniform, 1.0 - uniform)
+    smooth = -np.log(2.0 * tail)
+    if scales is not None:
+        safe = np.where(scales > 0, scales, 1.0)
+        steps = np.maximum(np.floor(-safe * np.log(tail * (1.0 + np.exp(-1.0 / safe)))), 0.0)
+        smooth = np.where(scales > 0, steps / safe, smooth)
+    return np.asarray(np.where(uniform < 0.5, -smooth, smooth))
+
+
+def _additive(release: Release, confidence: float) -> FloatArray:
+    """Return signed limits of gaps with additive noise, shape (n_rows, 2)."""
+    assert release.gaps is not None
+    assert release.scale is not None
+    if release.law == "cauchy":
+        width = np.tan(np.pi * confidence / 2.0)
+    else:
+        width = -np.log(1.0 - confidence)
+    reach = release.scale * width
+    limits = np.stack([release.gaps - reach, release.gaps + reach], axis=1)
+    return np.asarray(limits if release.bounds == "none" else np.clip(limits, -1.0, 1.0))
 
 
 def range_limits(values: FloatArray, draws: FloatArray, confidence: float) -> FloatArray:
@@ -149,69 +348,3 @@ def corrected_range(values: FloatArray, draws: FloatArray) -> FloatArray:
     shrunk = centre + np.sqrt(kept) * (values - centre)
     bias = np.ptp(shrunk + errors, axis=-1).mean(axis=0) - np.ptp(shrunk, axis=-1)
     return np.maximum(np.ptp(values, axis=-1) - bias, 0.0)
-
-
-def corrected_gaps(release: Release, rows: npt.NDArray[np.int64]) -> FloatArray:
-    """Return bias-corrected largest minus smallest group means, shape (n_models,)."""
-    ranges = []
-    for part in _blocks(release):
-        draws = part.simulate(_DRAWS, np.random.default_rng(_SEED))
-        ranges.append(corrected_range(part.means(), draws))
-    return np.asarray(np.concatenate(ranges)[rows].max(axis=1))
-
-
-def _blocks(release: Release) -> Iterator[Release]:
-    """Split a release so that draws of a few rows at a time are held in memory."""
-    assert release.sums is not None
-    n_rows, n_groups = release.sums.shape
-    step = max(1, _CELLS // (_DRAWS * n_groups))
-    for start in range(0, n_rows, step):
-        part = slice(start, start + step)
-        arrays = {
-            name: getattr(release, name)[part] for name in ("sums", "counts", "totals", "weights", "noise")
-        }
-        yield replace(release, **arrays)
-
-
-def _row_limits(
-    release: Release, confidence: float, ratio: bool, advantaged: int, sampling: bool
-) -> FloatArray:
-    """Return limits of signed gaps, or of differences of logarithms, shape (n_rows, 2)."""
-    rng = np.random.default_rng(_SEED)
-    means, draws = release.means(), release.simulate(_DRAWS, rng)
-    if sampling:
-        assert release.counts is not None
-        sizes = np.maximum(release.counts, 1.0)
-        inner = np.clip(draws, 0.0, 1.0)
-        # One success and one failure more keep groups of equal values from looking certain.
-        shifted = (inner * sizes + 1.0) / (sizes + 2.0)
-        draws = draws + rng.standard_normal(draws.shape) * np.sqrt(shifted * (1.0 - shifted) / sizes)
-        draws = draws if release.bounds == "none" else np.clip(draws, 0.0, 1.0)
-    if ratio:
-        means, draws = np.log(np.maximum(means, _SMALLEST)), np.log(np.maximum(draws, _SMALLEST))
-    if means.shape[1] > 2:
-        limits = range_limits(means, draws, confidence)
-        return limits if ratio or release.bounds == "none" else np.clip(limits, 0.0, 1.0)
-    gaps = draws[..., advantaged] - draws[..., 1 - advantaged]
-    tail = (1.0 - confidence) / 2.0
-    low = np.quantile(gaps, tail, axis=0, method="lower")
-    return np.stack([low, np.quantile(gaps, 1.0 - tail, axis=0, method="higher")], axis=1)
-
-
-def _magnitudes(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Turn limits of signed values into limits of their absolute values."""
-    least = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(np.abs(low), np.abs(high)))
-    return least, np.maximum(np.abs(low), np.abs(high))
-
-
-def _additive(release: Release, confidence: float) -> FloatArray:
-    """Return signed limits of gaps with additive noise, shape (n_rows, 2)."""
-    assert release.gaps is not None
-    assert release.scale is not None
-    if release.law == "cauchy":
-        width = np.tan(np.pi * confidence / 2.0)
-    else:
-        width = -np.log(1.0 - confidence)
-    reach = release.scale * width
-    limits = np.stack([release.gaps - reach, release.gaps + reach], axis=1)
-    return np.asarray(limits if release.bounds == "none" else np.clip(limits, -1.0, 1.0))

@@ -368,9 +368,7 @@ def test_release_survives_the_wire():
     )
     again = Release.from_plain(released.to_plain())
     assert np.array_equal(again.means(), released.means())
-    assert np.array_equal(
-        again.simulate(3, np.random.default_rng(0)), released.simulate(3, np.random.default_rng(0))
-    )
+    assert np.array_equal(again.noise, released.noise)
     with pytest.raises(ValueError, match="gaps between two groups"):
         Release(law="laplace", gaps=np.zeros(1)).means()
 

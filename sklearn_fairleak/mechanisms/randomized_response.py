@@ -132,7 +132,7 @@ class RandomizedResponse(Mechanism):
             )
         names = ("sums", "counts", "totals", "weights", "noise")
         joined = {name: np.concatenate([block[k] for block in blocks]) for k, name in enumerate(names)}
-        return Release(law="gaussian", bounds=self.bounds, **joined)
+        return Release(law="gaussian", bounds=self.bounds, keep=keep, **joined)
 
     def predicted_variance(self, batch: QueryBatch, loss: PrivacyLoss, n_statuses: int = 2) -> float:
         """Predict the mean variance of a centred group sum from public data, in individuals."""

@@ -40,6 +40,8 @@ class Release:
         Noise scale of the gaps; the public worst case where the scale depends on the secret.
     bounds : {"clip", "none", "truncate"}, default="clip"
         What is done with answers outside the possible range.
+    keep : float, default=None
+        Probability at which randomised response reports the true status.
     """
 
     law: str
@@ -51,6 +53,7 @@ class Release:
     noise: FloatArray | None = None
     scale: FloatArray | None = None
     bounds: str = "clip"
+    keep: float | None = None
 
     def means(self) -> FloatArray:
         """Return group means of every row, shape (n_rows, n_groups); needs sums."""
@@ -58,45 +61,9 @@ class Release:
             raise ValueError("This mechanism releases gaps between two groups, not group means.")
         return group_means_from(self.sums, self.counts, self.totals, self.weights, self.bounds)
 
-    def simulate(self, size: int, rng: np.random.Generator) -> FloatArray:
-        """Draw group means that the released sums could have come from.
-
-        Noise of the public law is subtracted from the released sums and counts. Whole
-        numbers carry discrete noise, whose tails reach further by a known part of a step. A draw in
-        which a group is empty says nothing about its mean: it is put at 0 or at 1.
-
-        Returns
-        -------
-        ndarray of shape (size, n_rows, n_groups)
-        """
-        if (
-            self.sums is None
-            or self.counts is None
-            or self.noise is None
-            or self.totals is None
-            or self.weights is None
-        ):
-            raise ValueError("This mechanism releases gaps between two groups, not group means.")
-        n_rows, n_groups = self.sums.shape
-        independent = 1 if n_groups == 2 and not np.isnan(self.totals).any() else n_groups
-        shape = (size, independent, n_rows, self.noise.shape[2])
-        z = rng.laplace(size=shape) if self.law == "laplace" else rng.standard_normal(size=shape)
-        if self.law == "laplace" and _are_whole(self.totals, self.weights):
-            steps = np.where(self.noise.any(axis=1), np.abs(self.noise).max(axis=1), np.inf)
-            z = z + np.sign(z) * np.log(2.0 / (1.0 + np.exp(-1.0 / steps)))[None, None]
-        error = np.einsum("rkc,sgrc->ksrg", self.noise, z)
-        if independent == 1:
-            error = np.concatenate([-error, error], axis=3)
-        counts = self.counts - error[1]
-        means = group_means_from(self.sums - error[0], counts, self.totals, self.weights, self.bounds)
-        if self.law == "none":
-            return means
-        end = rng.integers(0, 2, size=counts.shape).astype(np.float64)
-        return np.where(counts < np.minimum(0.5, self.weights / n_groups)[:, None], end, means)
-
     def to_plain(self) -> dict[str, Any]:
         """Return the release as JSON-able data."""
-        plain: dict[str, Any] = {"law": self.law, "bounds": self.bounds}
+        plain: dict[str, Any] = {"law": self.law, "bounds": self.bounds, "keep": self.keep}
         for name in ("gaps", "sums", "counts", "totals", "weights", "noise", "scale"):
             value = getattr(self, name)
             plain[name] = None if value is None else value.tolist()
@@ -109,13 +76,7 @@ class Release:
             name: None if plain[name] is None else np.asarray(plain[name], dtype=np.float64)
             for name in ("gaps", "sums", "counts", "totals", "weights", "noise", "scale")
         }
-        return cls(law=plain["law"], bounds=plain["bounds"], **arrays)
-
-
-def _are_whole(totals: FloatArray, weights: FloatArray) -> bool:
-    """Say whether public totals look like those of whole numbers, which get discrete noise."""
-    known = np.concatenate([totals[~np.isnan(totals)], weights])
-    return bool(np.isfinite(known).all() and np.all(known == np.rint(known)))
+        return cls(law=plain["law"], bounds=plain["bounds"], keep=plain.get("keep"), **arrays)
 
 
 def group_means_from(
