@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from .labels import as_column, indicator
 
-__all__ = ["GroupMetric", "describe_metric", "supported_metrics"]
+__all__ = ["GroupMetric", "describe_metric", "recognise_metric", "summed_metric", "supported_metrics"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -57,6 +57,9 @@ class GroupMetric:
         Whether the square root is taken at the end.
     weights : ndarray of shape (n_samples,) or None
         Public sample weights.
+    summed : bool
+        Whether samples stand for many individuals each: the first vector then holds means of their
+        values on the grid, and is never taken for an indicator.
     """
 
     name: str
@@ -66,6 +69,7 @@ class GroupMetric:
     high: float = 1.0
     root: bool = False
     weights: FloatArray | None = None
+    summed: bool = False
 
     @property
     def is_count(self) -> bool:
@@ -113,6 +117,35 @@ def supported_metrics() -> dict[Callable[..., Any], str]:
     return {function: name for function, name in found if function is not None}
 
 
+def recognise_metric(metric: Callable[..., Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name of a supported metric function, and the options that a partial binds.
+
+    Raises
+    ------
+    ValueError
+        If the metric is no function of group sums.
+    """
+    options: dict[str, Any] = {}
+    function = metric
+    while isinstance(function, partial):
+        options = {**function.keywords, **options}
+        if function.args or set(options) - _OPTIONS:
+            raise ValueError(
+                f"Only {sorted(_OPTIONS)} may be bound by functools.partial, got {function.args!r} and "
+                f"{sorted(options)}. Give per-sample arguments as sample_params."
+            )
+        function = function.func
+    known = supported_metrics()
+    name = known.get(function)
+    if name is None:
+        called = getattr(metric, "__name__", repr(metric))
+        raise ValueError(
+            f"{called} is not known to be a function of group sums, so it cannot be released from private sums. "
+            f"Supported are these functions of fairlearn.metrics and sklearn.metrics: {sorted(known.values())}."
+        )
+    return name, options
+
+
 def describe_metric(
     metric: Callable[..., Any],
     y_true: Any,
@@ -156,24 +189,7 @@ def describe_metric(
     >>> float(described.evaluate(described.vectors.sum(axis=1)))
     0.6666666666666666
     """
-    options: dict[str, Any] = {}
-    function = metric
-    while isinstance(function, partial):
-        options = {**function.keywords, **options}
-        if function.args or set(options) - _OPTIONS:
-            raise ValueError(
-                f"Only {sorted(_OPTIONS)} may be bound by functools.partial, got {function.args!r} and "
-                f"{sorted(options)}. Give per-sample arguments as sample_params."
-            )
-        function = function.func
-    known = supported_metrics()
-    name = known.get(function)
-    if name is None:
-        called = getattr(metric, "__name__", repr(metric))
-        raise ValueError(
-            f"{called} is not known to be a function of group sums, so it cannot be released from private sums. "
-            f"Supported are these functions of fairlearn.metrics and sklearn.metrics: {sorted(known.values())}."
-        )
+    name, options = recognise_metric(metric)
     pos_label = options.get("pos_label", pos_label)
     share = _sample_weights(weights, name)
     truth, guess = as_column(y_true, "y_true"), as_column(y_pred, "y_pred")
@@ -199,6 +215,23 @@ def describe_metric(
     if name in _LOSSES:
         return _loss(name, truth, guess, bounds, share, pos_label)
     return _rates(name, truth, guess, share, pos_label, float(options.get("beta", 1.0)))
+
+
+def summed_metric(name: str, means: FloatArray, limits: tuple[float, float]) -> GroupMetric:
+    """Describe a metric of real values by the means of its scaled values over groups of samples.
+
+    Parameters
+    ----------
+    name : str
+        ``mean_prediction`` or a loss.
+    means : ndarray of shape (n_rows,)
+        Means of the values, scaled to [0, 1].
+    limits : tuple of two floats
+        What 0 and 1 stand for.
+    """
+    vectors = np.stack([means, np.ones(means.size)])
+    root = name == "root_mean_squared_error"
+    return GroupMetric(name, vectors, _quotient(), *limits, root=root, summed=True)
 
 
 def _quotient() -> tuple[Term, ...]:

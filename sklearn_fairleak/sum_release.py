@@ -17,7 +17,7 @@ from .group_metrics import GroupMetric
 from .mechanisms.integer_design import group_sums
 from .noise import Noise, flip_probability
 
-__all__ = ["SharedSums"]
+__all__ = ["SharedSums", "add_noise", "count_reports", "grid_of", "on_grid", "report_odds"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -47,9 +47,12 @@ class SharedSums:
     ----------
     metrics : sequence of GroupMetric
         What is to be released.
+    counts : ndarray of shape (n_samples,), default=None
+        How many individuals each sample stands for; None means one.
     """
 
-    def __init__(self, metrics: Sequence[GroupMetric]) -> None:
+    def __init__(self, metrics: Sequence[GroupMetric], counts: IntArray | None = None) -> None:
+        self.counts = counts
         self.blocks: list[_Block] = []
         self.decoders: list[FloatArray] = []
         by_weights: dict[bytes | None, list[int]] = {}
@@ -61,7 +64,8 @@ class SharedSums:
         for members in by_weights.values():
             weights = metrics[members[0]].weights
             flat = np.concatenate([metrics[k].vectors for k in members])
-            codes, reads = self._plan(flat, weights, start)
+            real = [metrics[k].summed and row == 0 for k in members for row in range(len(metrics[k].vectors))]
+            codes, reads = self._plan(flat, np.array(real), weights, start)
             position = 0
             for k in members:
                 for _ in metrics[k].vectors:
@@ -101,26 +105,29 @@ class SharedSums:
 
     def whole_sums(self, members: npt.NDArray[np.bool_]) -> IntArray:
         """Return the secret whole sums of a group, shape (n_rows,)."""
+        if self.counts is not None:
+            # Rows already hold sums over many individuals, which the grid keeps below 2^52.
+            return np.asarray(self.rows[:, members].astype(np.int64).sum(axis=1), dtype=np.int64)
         return group_sums(self.rows, members)
 
     def totals(self, cell: npt.NDArray[np.bool_]) -> IntArray:
         """Return the public whole sums of a cell of control features, shape (n_rows,)."""
-        return group_sums(self.rows, cell)
+        return self.whole_sums(cell)
 
     def _plan(
-        self, vectors: FloatArray, weights: FloatArray | None, start: int
+        self, vectors: FloatArray, real: npt.NDArray[np.bool_], weights: FloatArray | None, start: int
     ) -> tuple[int, list[FloatArray]]:
         """Add the blocks of vectors of one weighting; return the next row and how to read each vector."""
         n = vectors.shape[1]
+        counts = np.ones(n) if self.counts is None else self.counts.astype(np.float64)
         top = 1.0 if weights is None else float(weights.max())
-        fine = 2 ** min(_FINEST_GRID_BITS, _EXACT_BITS - n.bit_length())
-        whole = np.all((vectors == 0) | (vectors == 1), axis=1)
+        fine = grid_of(int(counts.sum()))
+        whole = ~real & np.all((vectors == 0) | (vectors == 1), axis=1)
         reads: list[FloatArray] = [np.zeros(0)] * len(vectors)
         if whole.any():
             grid = 1 if weights is None else fine
-            share = np.full(n, 1.0) if weights is None else np.rint(weights / top * grid)
-            patterns, where = np.unique(vectors[whole].astype(np.int64), axis=1, return_inverse=True)
-            where = np.asarray(where).reshape(-1)
+            share = counts if weights is None else np.rint(weights / top * grid) * counts
+            patterns, where = _atoms(vectors[whole])
             kept = np.flatnonzero(patterns.any(axis=0))
             rows = np.stack([(where == atom) * share for atom in kept]) if kept.size else np.zeros((1, n))
             self.blocks.append(_Block(rows, top / grid, grid, grid * grid))
@@ -132,13 +139,37 @@ class SharedSums:
             start += len(rows)
         for vector in np.flatnonzero(~whole):
             share = np.full(n, float(fine)) if weights is None else np.rint(weights / top * fine)
-            value = np.rint(vectors[vector] * share)
+            if real[vector]:
+                value, share = np.rint(vectors[vector] * share * counts), share * counts
+            else:
+                value, share = on_grid(vectors[vector], share) * counts, share * counts
             self.blocks.append(_Block(np.stack([value, share - value]), top / fine, fine, fine * fine))
             read = np.zeros(start + 2)
             read[start] = 1.0
             reads[vector] = read
             start += 2
         return start, reads
+
+
+def grid_of(n_individuals: int) -> int:
+    """Return the number of steps in [0, 1] to which real values are rounded."""
+    return int(2 ** min(_FINEST_GRID_BITS, _EXACT_BITS - n_individuals.bit_length()))
+
+
+def on_grid(values: FloatArray, share: FloatArray) -> FloatArray:
+    """Round values in [0, 1] to steps of 1/share, halves up: a rule that query engines share."""
+    return np.asarray(np.floor(values * share + 0.5))
+
+
+def _atoms(indicators: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Return the distinct columns of indicators, shape (n_vectors, n_atoms), and the one of each sample."""
+    if len(indicators) > 62:
+        patterns, where = np.unique(indicators, axis=1, return_inverse=True)
+        return patterns, np.asarray(where).reshape(-1)
+    # The first vector leads, so that atoms come in the order of their columns.
+    numbers = (2 ** np.arange(len(indicators) - 1, -1, -1, dtype=np.int64)) @ indicators.astype(np.int64)
+    _, first, where = np.unique(numbers, return_index=True, return_inverse=True)
+    return indicators[:, first], np.asarray(where).reshape(-1)
 
 
 def add_noise(
