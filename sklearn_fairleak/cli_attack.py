@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,8 @@ __all__ = ["attack", "read_log"]
 
 #: Columns of a long log, and of answers.
 QUERY, INDIVIDUAL, PREDICTION, ANSWER = "query", "individual", "prediction", "answer"
+#: Floating point has no more.
+_MOST_DECIMALS = 17
 
 
 def read_log(queries: str | Path, answers: str | Path) -> tuple[pd.DataFrame, pd.Series]:
@@ -97,9 +100,16 @@ def attack(
     if out is not None:
         check_writable(out, sources=[queries, answers])
     law = None if noise is None else _law(noise)
-    if decimals is not None and decimals < 0:
-        raise ValueError(f"--decimals must not be negative, got {decimals}.")
+    if decimals is not None and not 0 <= decimals <= _MOST_DECIMALS:
+        raise ValueError(f"--decimals must not be negative, and at most {_MOST_DECIMALS}; got {decimals}.")
+    if ulp is not None and not 0.0 <= ulp < math.inf:
+        raise ValueError(f"--ulp must be a finite number and not negative, got {ulp}.")
     asked, given = read_log(queries, answers)
+    if sizes is not None and (min(sizes) < 1 or sum(sizes) != asked.shape[1]):
+        raise ValueError(
+            f"--sizes must be two positive numbers that add up to the {asked.shape[1]} individuals of {queries}, got "
+            f"{sizes[0]} and {sizes[1]}."
+        )
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"{len(given)} answers about {asked.shape[1]} individuals", total=1.0)

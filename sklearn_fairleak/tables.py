@@ -117,7 +117,8 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
     if suffix == ".csv":
         # Names come from other people's files, and a spreadsheet computes what looks like a formula.
         safe = frame.reset_index().map(spreadsheet_cell).rename(columns=spreadsheet_cell)
-        safe.to_csv(path, index=False)
+        # A lone carriage return starts a row for many readers; it is quoted only next to this line end.
+        safe.to_csv(path, index=False, lineterminator="\r\n")
     elif suffix == ".json":
         frame.reset_index().to_json(path, orient="records", indent=1)
     else:
