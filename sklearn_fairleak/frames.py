@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -23,10 +24,10 @@ from fairlearn.metrics._disaggregated_result import DisaggregatedResult
 from .accounting import PrivacyLoss
 from .accounts import check_budget
 from .exceptions import NotPrivateWarning
+from .frame_limits import NoisyCells, consistent, laplace_errors, normal_errors, report_errors
 from .group_metrics import GroupMetric, describe_metric
 from .groups import Groups, encode_groups
 from .individuals import Individuals
-from .intervals import corrected_range, range_limits
 from .ledger import PrivacyLedger
 from .mechanisms import Exact, Mechanism, NoisySums, RandomizedResponse, get_mechanism
 from .noise import Noise, SecureNoise, SeededNoise
@@ -36,9 +37,6 @@ __all__ = ["PrivateMetricFrame"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_DRAWS = 4000
-_SEED = 20230612
-_SMALLEST = 1e-9
 _AGGREGATES = ("by_group", "overall", "difference", "ratio", "group_min", "group_max")
 
 
@@ -87,8 +85,10 @@ class PrivateMetricFrame(MetricFrame):
 
     Notes
     -----
-    ``overall`` does not depend on the secret, and is exact. ``difference`` is corrected for
-    the bias of noise, so it may be less than ``group_max - group_min``. With
+    ``overall`` does not depend on the secret, and is exact. ``difference``, ``ratio``,
+    ``group_min`` and ``group_max`` are corrected for the bias of noise, so they may lie closer
+    together than the values of ``by_group``; groups between which there is no evidence of a
+    difference are given none. With
     ``mechanism="exact"`` results are fairlearn's, except that a rate of nobody is NaN.
 
     Examples
@@ -173,7 +173,7 @@ class PrivateMetricFrame(MetricFrame):
         if not self.is_private:
             reason = "random_state is set" if how.is_private else f"mechanism={how.name!r} adds no noise"
             warnings.warn(f"The frame is not private: {reason}.", NotPrivateWarning, stacklevel=2)
-        self._law = "none"
+        self._noisy: NoisyCells | None = None
         if type(how) is Exact:
             super().__init__(sensitive_features=sensitive_features, **public)
             self._mark_undefined(sensitive_features, control_features, single)
@@ -195,7 +195,12 @@ class PrivateMetricFrame(MetricFrame):
         self._fill(encoded, cells, levels, overall, pattern, single)
 
     def interval(
-        self, confidence: float = 0.95, what: str = "by_group", *, method: str = "between_groups"
+        self,
+        confidence: float = 0.95,
+        what: str = "by_group",
+        *,
+        method: str = "between_groups",
+        sampling: bool = False,
     ) -> tuple[Any, Any]:
         """Return limits between which exact values lie with this probability, each.
 
@@ -207,11 +212,19 @@ class PrivateMetricFrame(MetricFrame):
             Which result.
         method : {"between_groups", "to_overall"}, default="between_groups"
             Of ``difference`` and ``ratio``.
+        sampling : bool, default=False
+            Cover the value of the population that individuals were drawn from, too. What groups
+            are compared with ``"to_overall"`` is taken as known.
 
         Returns
         -------
         low, high
             Of the type of the result.
+
+        Raises
+        ------
+        ValueError
+            If an argument is unknown, or ``sampling`` is asked of an exact frame.
         """
         if not 0.0 < confidence < 1.0:
             raise ValueError(f"confidence must be in (0, 1), got {confidence!r}.")
@@ -222,16 +235,24 @@ class PrivateMetricFrame(MetricFrame):
         result = getattr(self, what)
         if what not in ("by_group", "overall"):
             result = result(method=method) if what in ("difference", "ratio") else result()
-        if what == "overall" or self._law == "none":
+        if self._noisy is None:
+            if sampling:
+                raise ValueError(
+                    "sampling=True needs a frame with noise; for an exact one use fairlearn's MetricFrame with "
+                    "n_boot and ci_quantiles."
+                )
             return result, result
-        limits = np.stack(
-            [
-                self._limits(metric, k, confidence, what, method)
-                for k, metric in enumerate(self._described.values())
-            ],
-            axis=-2,
-        )
-        return _like(result, limits[..., 0]), _like(result, limits[..., 1])
+        if what == "overall" and not sampling:
+            return result, result
+        limits = []
+        for metric, decoder in zip(self._described.values(), self._shared.decoders, strict=True):
+            found = self._noisy.limits(metric, decoder, confidence, what, method, sampling=sampling)
+            found[self._noisy.sizes == 0] = np.nan
+            limits.append(found.reshape(-1, 2))
+        stacked = np.stack(limits, axis=1)
+        if what != "by_group" and not self._cf_names:
+            stacked = stacked[0]
+        return _like(result, stacked[..., 0]), _like(result, stacked[..., 1])
 
     def plot(self, *, confidence: float = 0.95, kind: str = "point", **options: Any) -> Any:
         """Plot values by group with error bars, through fairlearn's ``plot_metric_frame``.
@@ -320,21 +341,28 @@ class PrivateMetricFrame(MetricFrame):
         index: Any,
         ledger: Any,
         random_state: int | None,
+        counts: npt.NDArray[np.int64] | None = None,
     ) -> None:
         """Charge everyone in the frame, and release noisy sums, in one transaction."""
-        shared = SharedSums(list(self._described.values()))
+        shared = SharedSums(list(self._described.values()), counts)
+        n = int(groups.codes.shape[0] if counts is None else counts.sum())
         epsilon, delta = Fraction(self.epsilon), Fraction(self.delta)
         loss = how.privacy_loss(epsilon, delta, 1)
         if not isinstance(ledger, PrivacyLedger):
             ledger = PrivacyLedger(ledger, epsilon=epsilon, delta=delta)
         self.ledger = ledger
-        people = Individuals(index, n_individuals=groups.codes.shape[0])
+        people = Individuals(index, n_individuals=n)
         schema = json.dumps([groups.names, [repr(label) for label in groups.labels], "error"])
         ledger.bind(hashlib.sha256(people.digest() + schema.encode()).digest(), len(people))
         digest = hashlib.sha256(repr((how.name, how.get_params(), loss.units(), random_state)).encode())
-        for array in (shared.rows, shared.units, np.stack(cells)):
-            digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+        if counts is None:
+            for array in (shared.rows, shared.units, np.stack(cells)):
+                digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+        else:
+            digest.update(b"counted")
         question = digest.digest()
+        # Counts by group are secret, and totals do not tell questions apart: each of a counted frame is new.
+        asked = question if counts is None else os.urandom(32)
         k = groups.n_statuses
 
         def release() -> dict[str, Any]:
@@ -346,13 +374,13 @@ class PrivateMetricFrame(MetricFrame):
 
         plain, self.replayed = ledger.charge(
             account=ledger.open_account(f"metric frame/{how.name}", epsilon, delta),
-            digest=ledger.digest(b"metric frame", question),
+            digest=ledger.digest(b"metric frame", asked),
             individuals=None,
             loss=loss,
             query={
                 "metric": ", ".join(self._described),
                 "mechanism": how.name,
-                "n_samples": int(groups.codes.shape[0]),
+                "n_samples": n,
             },
             release=release,
         )
@@ -367,42 +395,27 @@ class PrivateMetricFrame(MetricFrame):
         cells: list[npt.NDArray[np.bool_]],
         n_groups: int,
     ) -> None:
-        """Turn whole noisy sums into estimates and draws, in shape (n_cells, n_groups, n_rows)."""
-        shared, rng = self._shared, np.random.default_rng(_SEED)
-        totals = np.stack([shared.totals(cell) for cell in cells]).astype(np.float64)[:, None, :]
-        shape = (_DRAWS, *released.shape)
+        """Turn whole noisy sums into estimates with the errors they may carry."""
+        shared = self._shared
+        totals = np.stack([shared.totals(cell) for cell in cells]).astype(np.float64)
+        whole = totals[:, None, :]
         if isinstance(how, RandomizedResponse):
-            self._law = "gaussian"
             keep, other = report_odds(loss.epsilon, n_groups)
-            released = (released - other * totals) / (keep - other)
-            # Reports add up to the total, so making draws consistent takes away 1/k of their variance.
-            variance = max(keep * (1 - keep), other * (1 - other)) / (keep - other) ** 2
-            variance *= n_groups / (n_groups - 1)
-            errors = np.empty(shape)
-            for number, cell in enumerate(cells):
-                rows = shared.rows[:, cell]
-                values, vectors = np.linalg.eigh(variance * (rows @ rows.T))
-                root = vectors * np.sqrt(np.maximum(values, 0.0))
-                errors[:, number] = rng.standard_normal(shape[:1] + shape[2:]) @ root.T
+            released = (released - other * whole) / (keep - other)
+            rows = [shared.rows[:, cell] for cell in cells]
+            errors = report_errors(rows, released, totals, keep, other)
         elif how.noise == "laplace":
-            self._law = "laplace"
             scales = np.array([float(b) for b in shared.scales(loss.epsilon, n_groups)])
-            first, second = (rng.geometric(-np.expm1(-1.0 / scales), size=shape) for _ in range(2))
-            errors = (first - second).astype(np.float64)
+            errors = laplace_errors(released.shape, scales)
         else:
-            self._law = "gaussian"
             sds = np.sqrt([float(v) for v in shared.variances(loss.rho, n_groups)])
-            errors = np.rint(rng.standard_normal(shape) * sds)
-        draws = released - errors
-        self._sums = _consistent(released, totals, n_groups) * shared.units
-        self._draws = _consistent(draws, totals, n_groups) * shared.units
-        self._ends = rng.integers(0, 2, size=self._draws.shape[:-1]).astype(np.float64)
-
-    def _values(self, metric: GroupMetric, k: int) -> tuple[FloatArray, FloatArray]:
-        """Return a metric's estimate (n_cells, n_groups) and its draws."""
-        decoder = self._shared.decoders[k].T
-        draws = metric.evaluate(self._draws @ decoder, self._ends)
-        return metric.evaluate(self._sums @ decoder), draws
+            errors = normal_errors(released.shape, sds)
+        self._noisy = NoisyCells(
+            consistent(released, whole, n_groups) * shared.units,
+            consistent(errors, np.zeros_like(whole), n_groups) * shared.units,
+            totals * shared.units,
+            np.array([float(cell.sum()) for cell in cells]),
+        )
 
     def _fill(
         self,
@@ -435,60 +448,39 @@ class PrivateMetricFrame(MetricFrame):
             whole = overall.to_frame(columns[0]) if self._cf_names else pd.Series({columns[0]: overall})
         public = np.asarray(whole, dtype=np.float64).reshape(-1, len(columns))
         self._overall_values[:] = public
-        corrected = np.empty((len(cells), len(columns)))
-        for k, metric in enumerate(self._described.values()):
-            estimate, draws = self._values(metric, k)
-            values[columns[k]] = np.where(present[:, None], estimate, np.nan).ravel()
-            corrected[:, k] = np.where(present, corrected_range(estimate, draws), np.nan)
+        found: dict[tuple[str, str], list[FloatArray]] = {}
+        for name, metric, decoder in zip(
+            columns, self._described.values(), self._shared.decoders, strict=True
+        ):
+            noisy = self._noisy
+            assert noisy is not None
+            estimate = noisy.values(metric, decoder)
+            values[name] = np.where(present[:, None], estimate, np.nan).ravel()
+            means = noisy.corrected_means(metric, decoder)
+            least, most = means.min(axis=1), means.max(axis=1)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                shares = least / most
+            nearest = {
+                ("group_min", ""): least,
+                ("group_max", ""): most,
+                ("difference", "between_groups"): most - least,
+                ("ratio", "between_groups"): shares,
+                ("difference", "to_overall"): noisy.corrected_to_overall(metric, decoder, ratio=False),
+            }
+            if metric.is_count or metric.low >= 0.0:
+                nearest["ratio", "to_overall"] = noisy.corrected_to_overall(metric, decoder, ratio=True)
+            for key, value in nearest.items():
+                found.setdefault(key, []).append(np.where(present, value, np.nan))
         self._result_cache: dict[str, Any] = {}
         self._populate_results(DisaggregatedResult(whole, values))
-        cache = self._result_cache["difference"]["between_groups"]
-        for errors, naive in cache.items():
-            cache[errors] = _like(naive, corrected if self._cf_names else corrected[0])
-
-    def _limits(self, metric: GroupMetric, k: int, confidence: float, what: str, method: str) -> FloatArray:
-        """Return limits of one metric: (n_cells [* n_groups], 2), or (2,) for an aggregate of one cell."""
-        values, draws = self._values(metric, k)
-        tail = (1.0 - confidence) / 2.0
-        top = np.inf if metric.is_count else (metric.high**0.5 if metric.root else metric.high)
-        if what == "by_group":
-            low = np.quantile(draws, tail, axis=0, method="lower")
-            high = np.quantile(draws, 1.0 - tail, axis=0, method="higher")
-            return np.stack([low.ravel(), high.ravel()], axis=-1)
-        whole = self._overall_values[:, k][:, None]
-        if what == "ratio":
-            values, draws = np.log(np.maximum(values, _SMALLEST)), np.log(np.maximum(draws, _SMALLEST))
-            whole = np.log(np.maximum(whole, _SMALLEST))
-        if what in ("group_min", "group_max"):
-            inner = values.min(axis=1) if what == "group_min" else values.max(axis=1)
-            reach = np.quantile(np.abs(draws - values).max(axis=-1), confidence, axis=0)
-            limits = np.stack(
-                [np.maximum(inner - reach, metric.low), np.minimum(inner + reach, top)], axis=-1
-            )
-        elif method == "to_overall":
-            most = np.abs(values - whole).max(axis=1)
-            reach = np.quantile(np.abs(draws - values).max(axis=-1), confidence, axis=0)
-            limits = np.stack([np.maximum(most - reach, 0.0), most + reach], axis=-1)
-        elif values.shape[1] == 2:
-            gaps = draws[..., 1] - draws[..., 0]
-            low = np.quantile(gaps, tail, axis=0, method="lower")
-            high = np.quantile(gaps, 1.0 - tail, axis=0, method="higher")
-            least = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(np.abs(low), np.abs(high)))
-            limits = np.stack([least, np.maximum(np.abs(low), np.abs(high))], axis=-1)
-        else:
-            limits = range_limits(values, draws, confidence)
-        if what == "ratio":
-            limits = np.exp(-limits[..., ::-1])
-        elif what == "difference":
-            limits = np.minimum(limits, top - metric.low)
-        return limits if self._cf_names else limits[0]
-
-
-def _consistent(sums: FloatArray, totals: FloatArray, n_groups: int) -> FloatArray:
-    """Make sums of all groups that add up to public totals, shape (..., n_groups, n_rows)."""
-    if sums.shape[-2] < n_groups:
-        return np.concatenate([totals - sums, sums], axis=-2)
-    return sums + (totals - sums.sum(axis=-2, keepdims=True)) / n_groups
+        for (aggregate, method), lists in found.items():
+            if len(lists) < len(columns):
+                continue
+            table = np.stack(lists, axis=1)
+            cache = self._result_cache[aggregate]
+            cache = cache[method] if method else cache
+            for errors, naive in cache.items():
+                cache[errors] = _like(naive, table if self._cf_names else table[0])
 
 
 def _like(result: Any, values: FloatArray) -> Any:

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .contrasts import Contrast, Differences, Ratios, SignedDifference, ToOverall
-from .inversion import N_DRAWS, GroupSums, corrected, invert, uniform_draws
+from .inversion import N_DRAWS, GroupSums, corrected, invert, laplace_draws, normal_draws, uniform_draws
 from .mechanisms.release import Release
 
-__all__ = ["corrected_gaps", "gap_intervals", "sampling_errors"]
+__all__ = ["corrected_gaps", "gap_intervals", "reports_together"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -123,7 +123,7 @@ def corrected_gaps(release: Release, rows: IntArray, *, ratio: bool = False) -> 
     return values if release.gaps is None else values * 2.0
 
 
-def sampling_errors(means: FloatArray, sizes: FloatArray, z: FloatArray) -> FloatArray:
+def _sampling_errors(means: FloatArray, sizes: FloatArray, z: FloatArray) -> FloatArray:
     """Return errors of group sums when individuals are drawn from a population.
 
     Parameters
@@ -179,7 +179,7 @@ def _noisy_gaps(release: Release, rows: IntArray) -> GroupSums:
     assert release.gaps is not None
     assert release.scale is not None
     uniform = uniform_draws(rows.shape[1])[:, None]
-    unit = np.tan(np.pi * (uniform - 0.5)) if release.law == "cauchy" else _laplace(uniform)
+    unit = np.tan(np.pi * (uniform - 0.5)) if release.law == "cauchy" else laplace_draws(uniform)
     errors = (release.scale[rows] / 2.0 * unit)[..., None]
     sums = (release.gaps[rows][..., None] + 1.0) / 2.0
     return GroupSums(sums, np.ones_like(sums), errors, np.zeros_like(errors), np.ones(rows.shape))
@@ -209,11 +209,15 @@ def _noisy_sums(release: Release, rows: IntArray, sampling: bool) -> GroupSums:
     if release.law == "laplace":
         # Counts of whole individuals carry discrete noise of whole steps.
         steps = np.where(_are_whole(release.totals, release.weights), np.abs(factors[:, :, 1]), 0.0)
-        z = _laplace(unit, steps[:, :, None])
+        z = laplace_draws(unit, steps[:, :, None])
     else:
-        z = _normal(unit)
+        z = normal_draws(unit)
         if release.keep is not None and not mirrored:
-            z = _across_groups(release.keep, counts, weights, told) @ z
+            other = (1.0 - release.keep) / (n_groups - told)
+            used = max(release.keep * (1.0 - release.keep), other * (1.0 - other))
+            # The release's factors allow for the variance that consistency takes from its errors.
+            used *= n_groups / (n_groups - 1) if told else 1.0
+            z = reports_together(release.keep, counts, weights, told=told) / used**0.5 @ z
     errors = z @ np.swapaxes(factors, 2, 3)
     sum_errors, count_errors = errors[..., 0], errors[..., 1]
     if mirrored:
@@ -225,53 +229,45 @@ def _noisy_sums(release: Release, rows: IntArray, sampling: bool) -> GroupSums:
     data = GroupSums(sums, counts, sum_errors, count_errors, weights)
     if not sampling:
         return data
-    more = _normal(uniform[:, n_noise:]).reshape(N_DRAWS, 1, n_parts, n_groups)
-    sum_errors = sum_errors + sampling_errors(data.means, data.sizes, more)
+    more = normal_draws(uniform[:, n_noise:]).reshape(N_DRAWS, 1, n_parts, n_groups)
+    sum_errors = sum_errors + _sampling_errors(data.means, data.sizes, more)
     return GroupSums(sums, counts, sum_errors, count_errors, weights)
 
 
-def _across_groups(keep: float, counts: FloatArray, weights: FloatArray, told: bool) -> FloatArray:
-    """Return how errors of reported groups go together, relative to those of the release.
+def reports_together(keep: float, counts: FloatArray, weights: FloatArray, *, told: bool) -> FloatArray:
+    """Return a root of the covariance of one individual's reports, shape (..., n_groups, n_groups).
 
     A report of one group is none of another; how likely each is depends on the groups' sizes.
+
+    Parameters
+    ----------
+    keep : float
+        Probability at which the true status is reported.
+    counts : ndarray of shape (..., n_groups)
+        Estimated sizes of groups.
+    weights : ndarray of shape (...)
+        Public size of all.
+    told : bool
+        Whether everybody is in one of the groups.
     """
-    n_groups = counts.shape[2]
+    n_groups = counts.shape[-1]
     n_statuses = n_groups if told else n_groups + 1
     other = (1.0 - keep) / (n_statuses - 1)
-    shares = np.clip(counts / weights[..., None], 0.0, 1.0)
-    rest = np.maximum(1.0 - shares.sum(axis=2, keepdims=True), 0.0)
-    shares = np.concatenate([shares, rest], axis=2)[:, :, :n_statuses]
-    shares = shares / shares.sum(axis=2, keepdims=True)
+    shares = np.clip(counts / np.maximum(weights, 1e-12)[..., None], 0.0, 1.0)
+    rest = np.maximum(1.0 - shares.sum(axis=-1, keepdims=True), 1e-9)
+    shares = np.concatenate([shares, rest], axis=-1)[..., :n_statuses]
+    shares = shares / np.maximum(shares.sum(axis=-1, keepdims=True), 1e-9)
     odds = np.full((n_statuses, n_statuses), other) + np.eye(n_statuses) * (keep - other)
     each = odds[:, :, None] * np.eye(n_statuses) - odds[:, :, None] * odds[:, None, :]
-    together = np.einsum("aps,sgh->apgh", shares, each)[:, :, :n_groups, :n_groups]
-    used = max(keep * (1.0 - keep), other * (1.0 - other)) * (n_groups / (n_groups - 1) if told else 1.0)
-    values, vectors = np.linalg.eigh(together / used)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[:, :, None, :])
+    together = np.einsum("...s,sgh->...gh", shares, each)[..., :n_groups, :n_groups]
+    values, vectors = np.linalg.eigh(together)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
 
 def _are_whole(totals: FloatArray, weights: FloatArray) -> bool:
     """Say whether public totals look like those of whole numbers, which get discrete noise."""
     known = np.concatenate([totals[~np.isnan(totals)], weights])
     return bool(np.isfinite(known).all() and np.all(known == np.rint(known)))
-
-
-def _normal(uniform: FloatArray) -> FloatArray:
-    """Turn uniform draws into standard normal ones."""
-    from scipy.special import ndtri
-
-    return np.asarray(ndtri(uniform))
-
-
-def _laplace(uniform: FloatArray, scales: FloatArray | None = None) -> FloatArray:
-    """Turn uniform draws into Laplace ones of scale 1, discrete where whole steps have a scale."""
-    tail = np.minimum(uniform, 1.0 - uniform)
-    smooth = -np.log(2.0 * tail)
-    if scales is not None:
-        safe = np.where(scales > 0, scales, 1.0)
-        steps = np.maximum(np.floor(-safe * np.log(tail * (1.0 + np.exp(-1.0 / safe)))), 0.0)
-        smooth = np.where(scales > 0, steps / safe, smooth)
-    return np.asarray(np.where(uniform < 0.5, -smooth, smooth))
 
 
 def _additive(release: Release, confidence: float) -> FloatArray:
@@ -285,66 +281,3 @@ def _additive(release: Release, confidence: float) -> FloatArray:
     reach = release.scale * width
     limits = np.stack([release.gaps - reach, release.gaps + reach], axis=1)
     return np.asarray(limits if release.bounds == "none" else np.clip(limits, -1.0, 1.0))
-
-
-def range_limits(values: FloatArray, draws: FloatArray, confidence: float) -> FloatArray:
-    """Return limits of the largest minus the smallest of several noisy values.
-
-    A range moves by no more than the range of the errors.
-
-    Parameters
-    ----------
-    values : ndarray of shape (..., n_groups)
-        Noisy values.
-    draws : ndarray of shape (n_draws, ..., n_groups)
-        What the exact values may be.
-    confidence : float
-        Wanted coverage.
-
-    Returns
-    -------
-    ndarray of shape (..., 2)
-    """
-    spread = np.ptp(values, axis=-1)
-    reach = np.quantile(np.ptp(draws - values, axis=-1), confidence, axis=0)
-    return np.stack([np.maximum(spread - reach, 0.0), spread + reach], axis=-1)
-
-
-def corrected_range(values: FloatArray, draws: FloatArray) -> FloatArray:
-    """Estimate the largest minus the smallest of several values that carry noise.
-
-    Noise makes a range too large. How much is found by adding noise anew to values that
-    are shrunk to their mean by what the noise explains of their variance.
-
-    Parameters
-    ----------
-    values : ndarray of shape (..., n_groups)
-        Noisy values.
-    draws : ndarray of shape (n_draws, ..., n_groups)
-        What the exact values may be.
-
-    Returns
-    -------
-    ndarray of shape (...)
-        Not negative.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_fairleak.intervals import corrected_range
-    >>> rng = np.random.default_rng(0)
-    >>> noisy = 0.5 + 0.02 * rng.standard_normal(4)
-    >>> draws = noisy + 0.02 * rng.standard_normal((4000, 4))
-    >>> bool(corrected_range(noisy, draws) < np.ptp(noisy))
-    True
-    """
-    errors = draws - values
-    centre = values.mean(axis=-1, keepdims=True)
-    spread = ((values - centre) ** 2).sum(axis=-1, keepdims=True)
-    centred = errors - errors.mean(axis=-1, keepdims=True)
-    explained = (centred**2).sum(axis=-1, keepdims=True).mean(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        kept = np.where(spread > 0, np.maximum(0.0, 1.0 - explained / spread), 0.0)
-    shrunk = centre + np.sqrt(kept) * (values - centre)
-    bias = np.ptp(shrunk + errors, axis=-1).mean(axis=0) - np.ptp(shrunk, axis=-1)
-    return np.maximum(np.ptp(values, axis=-1) - bias, 0.0)

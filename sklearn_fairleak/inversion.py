@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .contrasts import Contrast
 
-__all__ = ["N_DRAWS", "GroupSums", "corrected", "invert", "uniform_draws"]
+__all__ = ["N_DRAWS", "GroupSums", "corrected", "invert", "laplace_draws", "normal_draws", "uniform_draws"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -32,19 +32,40 @@ _SOBOL_COLUMNS = 64
 _TINY = 1e-300
 
 
-@lru_cache(maxsize=8)
 def uniform_draws(n_columns: int) -> FloatArray:
     """Return evenly spread points of the unit cube, shape (N_DRAWS, n_columns)."""
-    rng = np.random.default_rng(_SEED)
     if n_columns > _SOBOL_COLUMNS:
-        points = rng.random((N_DRAWS, n_columns))
-    else:
-        from scipy.stats import qmc
+        return np.maximum(np.random.default_rng(_SEED).random((N_DRAWS, n_columns)), 2.0**-60)
+    return _sobol_points(n_columns)
 
-        points = qmc.Sobol(n_columns, seed=rng).random(N_DRAWS)
+
+@lru_cache(maxsize=8)
+def _sobol_points(n_columns: int) -> FloatArray:
+    """Keep points, which take longer to make than to use."""
+    from scipy.stats import qmc
+
+    points = qmc.Sobol(n_columns, seed=np.random.default_rng(_SEED)).random(N_DRAWS)
     points = np.clip(points, 2.0**-40, 1.0 - 2.0**-40)
     points.setflags(write=False)
     return np.asarray(points)
+
+
+def normal_draws(uniform: FloatArray) -> FloatArray:
+    """Turn uniform draws into standard normal ones."""
+    from scipy.special import ndtri
+
+    return np.asarray(ndtri(uniform))
+
+
+def laplace_draws(uniform: FloatArray, scales: FloatArray | None = None) -> FloatArray:
+    """Turn uniform draws into Laplace ones of scale 1, discrete where whole steps have a scale."""
+    tail = np.minimum(uniform, 1.0 - uniform)
+    smooth = -np.log(2.0 * tail)
+    if scales is not None:
+        safe = np.where(scales > 0, scales, 1.0)
+        steps = np.maximum(np.floor(-safe * np.log(tail * (1.0 + np.exp(-1.0 / safe)))), 0.0)
+        smooth = np.where(scales > 0, steps / safe, smooth)
+    return np.asarray(np.where(uniform < 0.5, -smooth, smooth))
 
 
 class GroupSums:
@@ -69,7 +90,7 @@ class GroupSums:
         weights: FloatArray,
     ) -> None:
         self.sums, self.counts = sums, counts
-        self.sum_errors, self.count_errors = sum_errors, count_errors
+        self.sum_errors, self.count_errors, self.weights = sum_errors, count_errors, weights
         total = weights[..., None]
         self.sizes = np.clip(counts, 0.0, total)
         floor = np.minimum(1.0, total / sums.shape[-1])

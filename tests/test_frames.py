@@ -168,11 +168,18 @@ def test_rate_of_nobody_is_not_zero():
 
 
 def test_declared_but_empty_groups_appear():
-    frame = PrivateMetricFrame(
-        metrics=fl.selection_rate, y_true=Y, y_pred=P, sensitive_features=SEX, groups=["f", "m", "x"]
-    )
+    with pytest.warns(NotPrivateWarning):
+        frame = PrivateMetricFrame(
+            metrics=fl.selection_rate,
+            y_true=Y,
+            y_pred=P,
+            sensitive_features=SEX,
+            groups=["f", "m", "x"],
+            random_state=0,
+        )
     assert list(frame.by_group.index) == ["f", "m", "x"]
-    low, high = frame.interval(0.9)
+    # Whatever a rate of nobody is taken for, it is within the limits with high probability.
+    low, high = frame.interval(0.999)
     assert low["x"] == 0.0
     assert high["x"] == 1.0
 
@@ -210,32 +217,82 @@ def test_difference_of_equal_groups_is_nearly_unbiased():
                 groups=list("abcd"),
                 random_state=seed,
             )
-        spread = frame.group_max() - frame.group_min()
-        errors.append((spread, frame.difference()))
-    naive, corrected = np.mean(errors, axis=0)
+        assert frame.group_max() - frame.group_min() == pytest.approx(frame.difference(), abs=1e-9)
+        assert frame.ratio() == pytest.approx(frame.group_min() / frame.group_max(), abs=1e-9)
+        spread = frame.by_group.max() - frame.by_group.min()
+        errors.append((spread, frame.difference(), 1 - frame.ratio()))
+    naive, corrected, ratio = np.mean(errors, axis=0)
     assert corrected < naive / 2
+    assert ratio < naive
+
+
+@pytest.mark.parametrize("control", [None, CITY], ids=["whole", "control"])
+@pytest.mark.parametrize("mechanism", ["noisy_sums", "randomized_response", NoisySums("gaussian")])
+def test_limits_have_the_shape_of_results_and_hold_exact_ones(control, mechanism):
+    options = {
+        "metrics": {name: METRICS[name] for name in ("tpr", "balanced", "f2", "count")},
+        "y_true": Y,
+        "y_pred": P,
+        "sensitive_features": pd.Series(SEX, name="sex"),
+        "control_features": control,
+    }
+    theirs = fl.MetricFrame(**options)
+    with pytest.warns(NotPrivateWarning):
+        ours = PrivateMetricFrame(mechanism=mechanism, delta=1e-6, epsilon=2.0, random_state=1, **options)
+    results = [("by_group", None), ("overall", None), ("group_min", None), ("group_max", None)]
+    results += [(what, m) for what in ("difference", "ratio") for m in ("between_groups", "to_overall")]
+    for what, method in results:
+        exact = getattr(theirs, what)
+        if what not in ("by_group", "overall"):
+            exact = exact(method=method) if method else exact()
+        widths = []
+        for sampling in (False, True):
+            low, high = ours.interval(0.999, what, method=method or "between_groups", sampling=sampling)
+            assert low.index.equals(exact.index)
+            low, high, value = (np.asarray(x, dtype=float) for x in (low, high, exact))
+            assert np.all((low <= value + 1e-9) & (value <= high + 1e-9))
+            widths.append(high - low)
+        assert np.mean(widths[1] >= widths[0] - 1e-9) > 0.9
+
+
+def test_sampling_limits_of_public_values_are_binomial():
+    frame = PrivateMetricFrame(metrics=fl.selection_rate, y_true=Y, y_pred=P, sensitive_features=SEX)
+    low, high = frame.interval(0.95, "overall", sampling=True)
+    reach = 1.96 * (P.mean() * (1 - P.mean()) / N) ** 0.5
+    assert high - low == pytest.approx(2 * reach, rel=0.02)
+    assert frame.interval(0.95, "overall") == (frame.overall, frame.overall)
+
+
+def test_exact_frames_know_no_sampling_limits():
+    with pytest.warns(NotPrivateWarning):
+        frame = PrivateMetricFrame(
+            metrics=fl.selection_rate, y_true=Y, y_pred=P, sensitive_features=SEX, mechanism="exact"
+        )
+    with pytest.raises(ValueError, match="n_boot"):
+        frame.interval(sampling=True)
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("mechanism", ["noisy_sums", "randomized_response", NoisySums("gaussian")])
-def test_intervals_cover(mechanism):
-    truth = fl.MetricFrame(metrics=fl.true_positive_rate, y_true=Y, y_pred=P, sensitive_features=SEX)
-    hits = []
-    for seed in range(150):
-        with pytest.warns(NotPrivateWarning):
-            frame = PrivateMetricFrame(
-                metrics=fl.true_positive_rate,
-                y_true=Y,
-                y_pred=P,
-                sensitive_features=SEX,
-                mechanism=mechanism,
-                delta=1e-6,
-                random_state=seed,
-            )
-        low, high = frame.interval(0.9)
-        hits.append(((low <= truth.by_group) & (truth.by_group <= high)).mean())
-    # 4 standard errors below 90 %.
-    assert np.mean(hits) > 0.9 - 4 * 0.3 / 150**0.5
+@pytest.mark.parametrize("feature", ["two", "three"])
+def test_intervals_cover(mechanism, feature):
+    metrics = {name: METRICS[name] for name in ("tpr", "balanced", "f2", "count")}
+    options = {"metrics": metrics, "y_true": Y, "y_pred": P, "sensitive_features": FEATURES[feature]}
+    truth, trials, hits = fl.MetricFrame(**options), 120, {}
+    for seed in range(trials):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            frame = PrivateMetricFrame(mechanism=mechanism, delta=1e-6, random_state=seed, **options)
+        for what in ("by_group", "difference", "ratio", "group_min", "group_max"):
+            low, high = frame.interval(0.9, what)
+            exact = truth.by_group if what == "by_group" else getattr(truth, what)()
+            inside = ((low <= exact + 1e-9) & (exact <= high + 1e-9)).to_numpy()
+            hits.setdefault(what, []).append(inside.reshape(-1, len(metrics)).mean(axis=0))
+    for found in hits.values():
+        # 4 standard errors below 90 %, and not much above.
+        error = 4 * (0.9 * 0.1 / trials) ** 0.5
+        assert np.all(np.mean(found, axis=0) > 0.9 - error)
+        assert np.all(np.mean(found, axis=0) < 0.92 + error)
 
 
 def test_plot_draws_error_bars():

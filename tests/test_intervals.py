@@ -147,7 +147,7 @@ def test_sampling_makes_intervals_wider_where_groups_are_told():
 
 def test_answers_are_corrected_one_by_one():
     race = ["a", "b", "c", "d"] * 50
-    scorer = FairnessAuditor(race, ids=range(1, 201), epsilon=2).scorer(
+    scorer = FairnessAuditor(race, ids=range(1, 201), groups=list("abcd"), epsilon=2).scorer(
         metric="statistical_parity_ratio", mechanism="noisy_sums", epsilon=1.0
     )
     answers = scorer.answer_many([[1, 1, 1, 1, 0, 0, 0, 0] * 25])
