@@ -28,6 +28,7 @@ from .frame_limits import NoisyCells, consistent, laplace_errors, normal_errors,
 from .group_metrics import GroupMetric, describe_metric
 from .groups import Groups, encode_groups
 from .individuals import Individuals
+from .lazy_frames import CountedFrame, count_frame
 from .ledger import PrivacyLedger
 from .mechanisms import Exact, Mechanism, NoisySums, RandomizedResponse, get_mechanism
 from .noise import Noise, SecureNoise, SeededNoise
@@ -193,6 +194,127 @@ class PrivateMetricFrame(MetricFrame):
         cells, levels = self._cells(control_features, n)
         self._release(how, encoded, cells, index, ledger, random_state)
         self._fill(encoded, cells, levels, overall, pattern, single)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        metrics: Callable[..., Any] | dict[str, Callable[..., Any]],
+        y_pred: str,
+        sensitive_features: str | Sequence[str],
+        y_true: str | None = None,
+        control_features: str | Sequence[str] | None = None,
+        epsilon: float = 1.0,
+        delta: float = 0.0,
+        mechanism: str | Mechanism = "noisy_sums",
+        ledger: PrivacyLedger | Any = None,
+        groups: Sequence[Any] | None = None,
+        bounds: tuple[float, float] | None = None,
+        pos_label: Any = None,
+        random_state: int | None = None,
+    ) -> PrivateMetricFrame:
+        """Audit a frame of any size by the names of its columns, with one group-by in its own engine.
+
+        Parameters
+        ----------
+        frame : narwhals-compatible frame
+            Polars LazyFrame or DuckDB relation (Dask, PySpark); eager frames as well. One row an
+            individual.
+        metrics : callable or dict of str to callable
+            As for the class. Metrics of labels need a column of labels, not of probabilities.
+        y_pred : str
+            Column of public predictions.
+        sensitive_features : str or sequence of str
+            Secret columns.
+        y_true : str, default=None
+            Column of public labels or targets; needed by all metrics but ``count``,
+            ``selection_rate`` and ``mean_prediction``.
+        control_features : str or sequence of str, default=None
+            Public columns by which everything is repeated.
+        epsilon, delta, mechanism, ledger, groups, bounds, pos_label, random_state
+            As for the class; the mechanism is ``noisy_sums``.
+
+        Returns
+        -------
+        PrivateMetricFrame
+
+        Raises
+        ------
+        ValueError
+            If a column is missing, holds missing values or is no category, a metric is not
+            supported, or the mechanism needs individuals one by one. Nothing is charged.
+        PrivacyBudgetExceeded
+            If the ledger's budget does not cover the frame.
+
+        Notes
+        -----
+        Individuals are counted and never brought into memory, so a frame cannot be recognised: the
+        same audit asked twice is two answers and is charged twice. Real values are rounded to steps
+        of 2^-20.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> from fairlearn.metrics import selection_rate
+        >>> from sklearn_fairleak import PrivateMetricFrame
+        >>> table = pl.LazyFrame({"sex": ["f", "m"] * 200, "hired": [0, 1, 1, 1] * 100})
+        >>> frame = PrivateMetricFrame.from_frame(
+        ...     table, metrics=selection_rate, y_pred="hired", sensitive_features="sex", epsilon=1.0)
+        >>> float(frame.overall)
+        0.75
+        """
+        how = get_mechanism(mechanism)
+        if not isinstance(how, NoisySums):
+            raise ValueError(
+                f"mechanism must be 'noisy_sums' for a frame that is only counted, got {mechanism!r}: other mechanisms "
+                "need individuals one by one."
+            )
+        check_budget(epsilon, delta)
+        single = not isinstance(metrics, dict)
+        table: dict[str, Callable[..., Any]] = (
+            metrics if isinstance(metrics, dict) else {getattr(metrics, "__name__", "metric"): metrics}
+        )
+        if not table:
+            raise ValueError("metrics must name at least one metric.")
+        secret = [sensitive_features] if isinstance(sensitive_features, str) else list(sensitive_features)
+        control = [control_features] if isinstance(control_features, str) else list(control_features or ())
+        counted = count_frame(
+            frame,
+            table,
+            y_true=y_true,
+            y_pred=y_pred,
+            sensitive_features=secret,
+            control_features=control,
+            bounds=bounds,
+            pos_label=pos_label,
+        )
+        self = cls.__new__(cls)
+        self._described = counted.metrics
+        self.epsilon, self.delta, self.mechanism = float(epsilon), float(delta), how.name
+        self.is_private, self._noisy = random_state is None, None
+        if not self.is_private:
+            warnings.warn("The frame is not private: random_state is set.", NotPrivateWarning, stacklevel=2)
+        encoded = encode_groups(counted.keys[secret], groups=groups, declare=True)
+        blank = np.zeros(len(counted.counts))
+        controls = counted.keys[control] if control else None
+        # MetricFrame's own results on the counted rows are placeholders of the right shape.
+        shape = {name: _placeholder(name) for name in table}
+        MetricFrame.__init__(
+            self,
+            metrics=next(iter(shape.values())) if single else shape,
+            y_true=blank,
+            y_pred=blank,
+            sensitive_features=blank,
+            control_features=controls,
+        )
+        pattern = self.by_group
+        self._sf_names = secret
+        cells, levels = self._cells(controls, len(blank))
+        overall = _like(self.overall, _overall(counted, cells))
+        self._release(how, encoded, cells, None, ledger, random_state, counted.counts)
+        self._fill(encoded, cells, levels, overall, pattern, single)
+        return self
 
     def interval(
         self,
@@ -414,7 +536,9 @@ class PrivateMetricFrame(MetricFrame):
             consistent(released, whole, n_groups) * shared.units,
             consistent(errors, np.zeros_like(whole), n_groups) * shared.units,
             totals * shared.units,
-            np.array([float(cell.sum()) for cell in cells]),
+            np.array(
+                [float(cell.sum() if shared.counts is None else shared.counts[cell].sum()) for cell in cells]
+            ),
         )
 
     def _fill(
@@ -481,6 +605,30 @@ class PrivateMetricFrame(MetricFrame):
             cache = cache[method] if method else cache
             for errors, naive in cache.items():
                 cache[errors] = _like(naive, table if self._cf_names else table[0])
+
+
+def _placeholder(name: str) -> Callable[[Any, Any], float]:
+    """Return a metric function of a name, whose value is filled in later."""
+
+    def metric(y_true: Any, y_pred: Any) -> float:
+        return 0.0
+
+    metric.__name__ = name
+    return metric
+
+
+def _overall(counted: CountedFrame, cells: list[npt.NDArray[np.bool_]]) -> FloatArray:
+    """Return public values of every cell of controls, shape (n_cells, n_metrics)."""
+    values = np.full((len(cells), len(counted.metrics)), np.nan)
+    for k, (name, metric) in enumerate(counted.metrics.items()):
+        sums = metric.vectors * counted.counts
+        if name in counted.overall:
+            sums[0] = counted.overall[name]
+        for number, cell in enumerate(cells):
+            total = sums[:, cell].sum(axis=1)
+            if cell.any() and metric.is_defined(total):
+                values[number, k] = metric.evaluate(total)
+    return values
 
 
 def _like(result: Any, values: FloatArray) -> Any:
