@@ -16,7 +16,7 @@ __all__ = ["Contrast", "Differences", "Largest", "Ratios", "SignedDifference", "
 FloatArray = npt.NDArray[np.float64]
 
 #: With more groups than this their extremes are compared, instead of every pair.
-_MANY = 20
+_MANY = 10
 #: Standard deviations by which comparisons that are not the worst may be worse than they look.
 ALLOWANCE = 1.0
 
