@@ -137,6 +137,9 @@ def count_frame(
         )
     if not len(table):
         raise ValueError("The frame has no rows.")
+    for name in keys[len(groups) :]:
+        if table[name].isna().any():
+            raise ValueError(f"Column {name!r} holds missing values.")
     counts = table["individuals"].to_numpy(dtype=np.int64)
     if counts.sum() > _MOST_INDIVIDUALS:
         raise ValueError(f"Frames of up to {_MOST_INDIVIDUALS} rows are supported, got {counts.sum()}.")
@@ -187,9 +190,8 @@ def _collected(lazy: Any, keys: list[str], reads: list[str], values: Mapping[str
             **{f"{kind} sum": value for kind, value in values.items()},
             **{name: nw.when(flag).then(1).otherwise(0) for name, flag in bad.items()},
             **{f"{name} number": number for name, number in numbers.items()},
-        )
-    summed = [nw.col(f"{kind} sum").sum() for kind in values]
-    summed += [((nw.col(f"{kind} sum") * grid + 0.5).floor()).sum().alias(f"{kind} steps") for kind in values]
+        ).with_columns(**{f"{kind} steps": (nw.col(f"{kind} sum") * grid + 0.5).floor() for kind in values})
+    summed = [nw.col(f"{kind} {what}").sum() for kind in values for what in ("sum", "steps")]
     summed += [nw.col(name).sum() for name in bad]
     for name in reads:
         summed.append(nw.col(f"{name} number").min().alias(f"{name} low"))
