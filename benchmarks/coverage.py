@@ -85,7 +85,8 @@ class Trials:
     epsilon, delta : float
         Privacy of each.
     gap : float, default=0.15
-        By how much less often the second group is selected.
+        By how much less often the second group is selected; 0 alternates within each group, so
+        that rates are equal.
     seed : int, default=0
         Of the data and of the noise.
     """
@@ -112,6 +113,8 @@ class Trials:
             codes[minority:] = rng.choice([0, *range(2, n_groups)], n - minority)
         y_true = rng.random(n) < 0.5
         y_pred = (rng.random(n) < np.where(codes == 1, 0.5 - gap, 0.5)).astype(float)
+        if gap == 0.0:
+            y_pred[np.argsort(codes, kind="stable")] = np.arange(n) % 2
         _, self.ratio = canonical_metric(metric)
         batch = make_queries(metric, y_pred, y_true)
         groups = Groups(codes, tuple(range(n_groups)))

@@ -206,6 +206,5 @@ def test_signed_limits_cover(mechanism):
 @pytest.mark.parametrize("mechanism", RELEASES_GROUPS)
 def test_correction_removes_most_bias_of_equal_groups(mechanism):
     found = Trials(mechanism, "statistical_parity", 4, 4000, 0.25, trials=150, delta=1e-6, gap=0.0)
-    # Not exactly equal groups: compare with what plain answers are off by.
     plain, left = found.biases()
     assert abs(left) <= 0.4 * plain
