@@ -103,6 +103,8 @@ class Individuals:
 
     def digest(self) -> bytes:
         """Return a hash of the ids in their order."""
+        if self._is_count:
+            return hashlib.sha256(f"plain count of {len(self)}".encode()).digest()
         values = self._index.to_numpy()
         if values.dtype.kind == "O":
             values = values.astype(str)
@@ -176,6 +178,9 @@ class Individuals:
 
 def is_plain_count(index: Any) -> bool:
     """Say whether an index is 0, 1, 2, …"""
+    if type(index).__name__ == "RangeIndex":
+        # Nothing to look at, and no memory for it.
+        return bool(len(index) and index.start == 0 and index.step == 1)
     values = np.asarray(index)
     return values.dtype.kind in "iu" and _counts_up(values)
 
@@ -203,6 +208,10 @@ def plain_ids(ids: Any) -> npt.NDArray[Any]:
     if values.ndim != 1:
         raise ValueError(f"ids must be a 1-D column, got shape {values.shape}.")
     if values.dtype.kind == "O":
+        import pandas as pd
+
+        if pd.isna(values).any():
+            raise ValueError("ids hold missing values; every individual needs an id.")
         kinds = {type(value) for value in values}
         if all(issubclass(kind, str) for kind in kinds):
             values = values.astype(str)
@@ -236,7 +245,12 @@ def fingerprint_rows(X: Any, key: bytes) -> npt.NDArray[np.uint64] | None:
         hashes = pd.util.hash_pandas_object(frame, index=False, hash_key=key.hex()[:16], categorize=False)
     except (TypeError, ValueError):
         return None
-    return np.asarray(hashes, dtype=np.uint64)
+    # pandas uses its key for text only: mix it into every hash.
+    mixed = np.asarray(hashes, dtype=np.uint64)
+    for half in np.frombuffer(key[:16], dtype=np.uint64):
+        mixed = (mixed ^ half) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = mixed ^ (mixed >> np.uint64(29))
+    return mixed
 
 
 def find_row_ids(
