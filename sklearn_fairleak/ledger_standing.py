@@ -58,6 +58,9 @@ class Standing:
 
     def paid_in(self, account: int | None) -> Charges:
         """Return what individuals have paid in one account, or in all."""
+        if not self.n_individuals:
+            # Kept, these sums over nobody would hide what people pay once the ledger knows them.
+            return Charges(0)
         if account not in self.charges:
             self.charges[account] = Charges(self.n_individuals)
         return self.charges[account]

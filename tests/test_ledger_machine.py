@@ -91,12 +91,17 @@ class ScorerAndLedger(RuleBasedStateMachine):
         self.ledger.close()
         shutil.rmtree(self.folder)
 
-    @initialize()
-    def start(self):
+    @initialize(looked=st.booleans())
+    def start(self, looked):
         self.model = Model()
         self.asked = {}  # how to put each question that was answered
         self.path = self.folder / "0.db"
-        self.attach(PrivacyLedger(self.path, epsilon=BUDGET))
+        ledger = PrivacyLedger(self.path, epsilon=BUDGET)
+        if looked:
+            # Before it knows its people.
+            assert (ledger.spent().epsilon, ledger.remaining()) == (0, 1.0)
+            assert ledger.spent_per_individual().size == 0
+        self.attach(ledger)
         self.noted = self.ledger.head()
 
     def attach(self, ledger):
@@ -371,6 +376,22 @@ class ScorerAndLedger(RuleBasedStateMachine):
         for terms in self.scorers:
             limit, own = self.model.accounts[terms[4]]
             assert self.ledger.spent(terms[4]).epsilon == max(own) <= limit
+
+
+@pytest.mark.parametrize("look", ["spent", "remaining", "spent_per_individual", "history", "verify", "head"])
+@pytest.mark.parametrize("account", [False, True])
+def test_looking_at_an_empty_ledger_changes_nothing(look, account):
+    ledger = PrivacyLedger(epsilon=1.0)
+    if account:
+        number = ledger.open_account("early", 1)
+        ledger.spent(number)
+    getattr(ledger, look)()
+    auditor = FairnessAuditor(GROUPS, ids=IDS, ledger=ledger)
+    auditor.answer(MODELS[0], epsilon=0.75)
+    with pytest.raises(PrivacyBudgetExceeded):
+        auditor.answer(MODELS[1], epsilon=0.75)
+    assert ledger.spent().epsilon == Fraction(3, 4)
+    ledger.close()
 
 
 PROFILE = settings(
