@@ -11,10 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from .contrasts import Contrast, Differences, Ratios, SignedDifference, ToOverall
-from .inversion import N_DRAWS, GroupSums, corrected, invert, laplace_draws, normal_draws, uniform_draws
+from .inversion import (
+    N_DRAWS,
+    GroupSums,
+    corrected,
+    holds,
+    invert,
+    laplace_draws,
+    normal_draws,
+    uniform_draws,
+)
 from .mechanisms.release import Release
 
-__all__ = ["corrected_gaps", "gap_intervals", "reports_together"]
+__all__ = ["corrected_gaps", "gap_intervals", "limits_hold", "reports_together"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -94,6 +103,32 @@ def gap_intervals(
     else:
         signed[single[:, 0]] = _inverted(release, single, SignedDifference(advantaged), share, sampling)
     return np.stack([signed[rows, 0].min(axis=1), signed[rows, 1].max(axis=1)], axis=1)
+
+
+def limits_hold(
+    release: Release, rows: IntArray, confidence: float, values: FloatArray, *, ratio: bool = False
+) -> npt.NDArray[np.bool_]:
+    """Say whether limits of absolute gaps or of ratios hold given values, at a sixth of the cost of limits.
+
+    Parameters
+    ----------
+    release, rows, confidence, ratio
+        As for :func:`gap_intervals`; not for exact answers.
+    values : ndarray of shape (n_models,)
+        Gaps or ratios.
+
+    Returns
+    -------
+    ndarray of bool of shape (n_models,)
+    """
+    contrast = Ratios() if ratio else Differences() if release.gaps is None else _magnitude(rows)
+    asked = 1.0 - values if ratio else values if release.gaps is None else values / 2.0
+    found, start = [], 0
+    for data in _group_sums(release, rows, sampling=False):
+        stop = start + data.sums.shape[0]
+        found.append(holds(data, contrast, confidence, asked[start:stop]))
+        start = stop
+    return np.concatenate(found)
 
 
 def corrected_gaps(release: Release, rows: IntArray, *, ratio: bool = False) -> FloatArray:

@@ -14,7 +14,16 @@ import numpy.typing as npt
 
 from .contrasts import Contrast
 
-__all__ = ["N_DRAWS", "GroupSums", "corrected", "invert", "laplace_draws", "normal_draws", "uniform_draws"]
+__all__ = [
+    "N_DRAWS",
+    "GroupSums",
+    "corrected",
+    "holds",
+    "invert",
+    "laplace_draws",
+    "normal_draws",
+    "uniform_draws",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -159,6 +168,26 @@ def invert(data: GroupSums, contrast: Contrast, confidence: float) -> FloatArray
         limit = np.full_like(start, end)
         sides.append(_edge(lambda u: data.rejects(contrast, u, confidence), start, limit, step))
     return np.stack(sides, axis=1)
+
+
+def holds(data: GroupSums, contrast: Contrast, confidence: float, u: FloatArray) -> npt.NDArray[np.bool_]:
+    """Say whether the limits of :func:`invert` hold values, without finding the limits.
+
+    Parameters
+    ----------
+    data, contrast, confidence
+        As for :func:`invert`.
+    u : ndarray of shape (n_answers,)
+        Values.
+
+    Returns
+    -------
+    ndarray of bool of shape (n_answers,)
+    """
+    end = np.where(u > data.estimate(contrast), contrast.high, contrast.low)
+    within = (u >= contrast.low) & (u <= contrast.high)
+    accepted = data.rejects(contrast, u, confidence) <= 0.0
+    return np.asarray(within & (accepted | (data.rejects(contrast, end, confidence) <= 0.0)))
 
 
 def corrected(data: GroupSums, contrast: Contrast) -> FloatArray:

@@ -12,7 +12,7 @@ from benchmarks.coverage import LEVELS, Trials
 from sklearn_fairleak import FairnessAuditor
 from sklearn_fairleak.contrasts import Differences, Largest, Ratios, SignedDifference, Smallest
 from sklearn_fairleak.groups import Groups
-from sklearn_fairleak.intervals import corrected_gaps, gap_intervals
+from sklearn_fairleak.intervals import corrected_gaps, gap_intervals, limits_hold
 from sklearn_fairleak.inversion import GroupSums, corrected, invert, uniform_draws
 from sklearn_fairleak.mechanisms import NoisySums, get_mechanism
 from sklearn_fairleak.mechanisms.release import Release
@@ -196,10 +196,28 @@ def test_limits_are_not_needlessly_wide(mechanism, metric, n_groups):
 @pytest.mark.parametrize("mechanism", RELEASES_GROUPS)
 def test_signed_limits_cover(mechanism):
     found = Trials(mechanism, "statistical_parity", 2, 1000, 0.3, trials=TRIALS, delta=1e-6, seed=7)
-    found.truth = -found.truth
     for level in LEVELS:
         error = 3 * (level * (1 - level) / TRIALS) ** 0.5
-        assert level - 0.01 - error <= found.coverage(level, absolute=False) <= level + 0.02 + error
+        low, high = found.limits(level, absolute=False).T
+        inside = np.mean((low <= -found.truth) & (-found.truth <= high))
+        assert level - 0.01 - error <= inside <= level + 0.02 + error
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "metric", "n_groups", "share"),
+    [
+        ("noisy_sums", "equalized_odds", 2, 0.05),
+        ("randomized_response", "statistical_parity", 3, 0.05),
+        (NoisySums("gaussian"), "statistical_parity_ratio", 2, 0.02),
+        ("laplace", "statistical_parity", 2, 0.3),
+    ],
+)
+def test_what_limits_hold_is_known_without_them(mechanism, metric, n_groups, share):
+    found = Trials(mechanism, metric, n_groups, 500, share, trials=40, delta=1e-6)
+    low, high = found.limits(0.9).T
+    for value in (0.02, found.truth, 0.6):
+        held = limits_hold(found.release, found.rows, 0.9, np.full(40, value), ratio=found.ratio)
+        assert np.mean(held == ((low - 1e-9 <= value) & (value <= high + 1e-9))) >= 0.95
 
 
 @pytest.mark.statistical
