@@ -16,6 +16,7 @@ REPEATS = 3
 _MAKE = """
 import duckdb, sys
 path, rows = sys.argv[1], int(sys.argv[2])
+duckdb.sql('SET enable_progress_bar = false')
 duckdb.sql(f'''
     COPY (
         SELECT

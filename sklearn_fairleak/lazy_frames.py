@@ -182,20 +182,18 @@ def _collected(lazy: Any, keys: list[str], reads: list[str], values: Mapping[str
     import narwhals as nw
 
     grid = float(grid_of(_MOST_INDIVIDUALS))
-    numbers = {name: nw.col(name).cast(nw.Float64) for name in reads}
-    bad = {f"{name} bad": (~number.is_finite() | number.is_null()) for name, number in numbers.items()}
     prepared = lazy
     if values:
         prepared = prepared.with_columns(
             **{f"{kind} sum": value for kind, value in values.items()},
-            **{name: nw.when(flag).then(1).otherwise(0) for name, flag in bad.items()},
-            **{f"{name} number": number for name, number in numbers.items()},
+            **{f"{name} number": nw.col(name).cast(nw.Float64) for name in reads},
         ).with_columns(**{f"{kind} steps": (nw.col(f"{kind} sum") * grid + 0.5).floor() for kind in values})
     summed = [nw.col(f"{kind} {what}").sum() for kind in values for what in ("sum", "steps")]
-    summed += [nw.col(name).sum() for name in bad]
     for name in reads:
-        summed.append(nw.col(f"{name} number").min().alias(f"{name} low"))
-        summed.append(nw.col(f"{name} number").max().alias(f"{name} high"))
+        number = nw.col(f"{name} number")
+        summed.append(number.count().alias(f"{name} known"))
+        summed.append(number.min().alias(f"{name} low"))
+        summed.append(number.max().alias(f"{name} high"))
     counted = prepared.group_by(*keys).agg(nw.len().alias("individuals"), *summed).head(_MOST_ROWS + 1)
     if isinstance(counted, nw.LazyFrame):
         counted = counted.collect()
@@ -208,9 +206,13 @@ def _check_values(
 ) -> None:
     """Refuse numbers that are missing, not finite, or without public bounds."""
     for name in reads:
-        if table[f"{name} bad"].sum():
+        low, high = table[f"{name} low"], table[f"{name} high"]
+        # Engines differ in whether NaN is the largest number, spoils a sum, or counts as missing.
+        seen = [low, high, *(table[column] for column in table.columns if str(column).endswith(" sum"))]
+        whole = (table[f"{name} known"] == table["individuals"]).all()
+        if not whole or not all(np.isfinite(column.to_numpy(dtype=np.float64)).all() for column in seen):
             raise ValueError(f"{name} holds missing, NaN or infinite values.")
-        if in_unit and bounds is None and (table[f"{name} low"].min() < 0 or table[f"{name} high"].max() > 1):
+        if in_unit and bounds is None and (low.min() < 0 or high.max() > 1):
             raise ValueError(f"{name}: predictions outside [0, 1] need public bounds=(low, high).")
 
 

@@ -236,6 +236,22 @@ def test_missing_values_are_refused_without_a_secret(column):
     assert str(N) not in str(caught.value)
 
 
+@pytest.mark.parametrize("engine", list(ENGINES))
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bounds", [None, (0.0, 1.0)])
+def test_numbers_that_are_none_are_refused(engine, bad, bounds):
+    table = people()
+    table.loc[7, "score"] = bad
+    with pytest.raises(ValueError, match="score"):
+        PrivateMetricFrame.from_frame(
+            ENGINES[engine](table),
+            metrics=mean_prediction,
+            y_pred="score",
+            sensitive_features="sex",
+            bounds=bounds,
+        )
+
+
 def test_an_id_column_by_mistake_is_recognised():
     table = people(120_000).assign(id=np.arange(120_000).astype(str))
     with pytest.raises(ValueError, match="more than 100000 combinations") as caught:
