@@ -40,6 +40,8 @@ _TIE_BREAKERS = 8
 _MOST_CONTRADICTIONS = 2
 #: Weights of fewer bits do not tell subsets apart.
 _FEWEST_WEIGHT_BITS = 16
+#: Ways to halve a block whose members were not found at first.
+_SPLITS = 4
 #: A sum further than this from a whole number is not taken for one, whatever the noise.
 _READABLE = 0.3
 
@@ -209,28 +211,33 @@ class DigitReader:
             answer = self._ask(block, weights, length)
             if not self._search(block, weights, answer, length):
                 hard.append((block, weights, answer))
+        hard = [block for block in hard if not self._search(*block, length, splits=_SPLITS)]
         while hard:
-            # Half an answer's digits of two blocks each leave few enough for their own answers to tell.
-            pair, hard = hard[:2], hard[2:]
-            open_ = [
-                block[self._alive[0].attributes[block] < 0][: length // len(pair)] for block, _, _ in pair
-            ]
-            people = np.concatenate(open_)
+            # An answer's digits, dealt out to all such blocks, leave few enough for their own answers to tell.
+            shares = [length * (i + 1) // len(hard) - length * i // len(hard) for i in range(len(hard))]
+            people = np.concatenate(
+                [
+                    block[self._alive[0].attributes[block] < 0][:share]
+                    for (block, _, _), share in zip(hard, shares, strict=True)
+                ]
+            )
             answer = self._ask_digits(people)
             if not self._learn(people, [self._read_digits(answer, people, e) for e in self._alive]):
                 break
-            hard += [
-                (block, weights, answer)
-                for block, weights, answer in pair
-                if (self._alive[0].attributes[block] < 0).any()
-                and not self._search(block, weights, answer, length)
+            hard = [
+                block
+                for block in hard
+                if (self._alive[0].attributes[block[0]] < 0).any()
+                and not self._search(*block, length, splits=_SPLITS)
             ]
         return np.flatnonzero(self._alive[0].attributes < 0)
 
-    def _search(self, block: IntArray, weights: IntArray, answer: float, length: int) -> bool:
+    def _search(
+        self, block: IntArray, weights: IntArray, answer: float, length: int, *, splits: int = 1
+    ) -> bool:
         """Let every explanation look for a block's members of the smaller group."""
         return self._learn(
-            block, [self._read_weights(answer, block, weights, length, e) for e in self._alive]
+            block, [self._read_weights(answer, block, weights, length, e, splits) for e in self._alive]
         )
 
     def _ask(self, block: IntArray, weights: IntArray, bits: int) -> float:
@@ -252,7 +259,13 @@ class DigitReader:
         return np.array([sums[0] >> (k - 1 - j) & 1 for j in range(k)], dtype=np.int64)
 
     def _read_weights(
-        self, answer: float, block: IntArray, weights: IntArray, bits: int, explanation: _Explanation
+        self,
+        answer: float,
+        block: IntArray,
+        weights: IntArray,
+        bits: int,
+        explanation: _Explanation,
+        splits: int,
     ) -> IntArray | None:
         """Find a block's members of the smaller group by the sum of their weights."""
         raised = int(weights.sum())
@@ -263,7 +276,7 @@ class DigitReader:
         members = explanation.attributes[block].astype(np.int64)
         rest = (sums[0] if smaller else raised - sums[0]) - int(weights[members == smaller].sum())
         unknown = np.flatnonzero(members < 0)
-        few = find_subset(weights[unknown], rest)
+        few = find_subset(weights[unknown], rest, splits=splits)
         if few is None:
             return None
         members[unknown] = 1 - smaller

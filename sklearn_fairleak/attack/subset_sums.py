@@ -25,7 +25,7 @@ _MOST_COINCIDENCES = 0.05
 _MOST_PEOPLE = 120
 
 
-def find_subset(weights: IntArray, total: int) -> IntArray | None:
+def find_subset(weights: IntArray, total: int, *, splits: int = 1) -> IntArray | None:
     """Find the smallest subset of weights with a given sum.
 
     Parameters
@@ -34,6 +34,9 @@ def find_subset(weights: IntArray, total: int) -> IntArray | None:
         Positive weights, at most 120 of them.
     total : int
         Sum to find.
+    splits : int, default=1
+        Ways to divide the weights into two halves that are tried: a subset with too many members
+        in one half to be listed is evenly divided in another.
 
     Returns
     -------
@@ -53,17 +56,28 @@ def find_subset(weights: IntArray, total: int) -> IntArray | None:
     >>> find_subset(weights, int(weights[[3, 17, 44, 59]].sum())).tolist()
     [3, 17, 44, 59]
     """
+    order, rng = np.arange(weights.size), np.random.default_rng(weights.size)
+    for _ in range(splits):
+        hits = _smallest_hits(weights[order], total)
+        if hits:
+            return np.sort(order[hits[0]]) if len(hits) == 1 else None
+        order = rng.permutation(weights.size)
+    return None
+
+
+def _smallest_hits(weights: IntArray, total: int) -> list[IntArray]:
+    """Return the subsets of the smallest size with a given sum, of those that one split lists."""
     half = weights.size // 2
     left, right = _Half(weights[:half]), _Half(weights[half:])
     bits = math.log2(float(weights.max(initial=1)))
     for size in range(_most_members(weights.size, bits) + 1):
         hits = [hit for k in range(size + 1) for hit in left.matches(k, right, size - k, total)]
-        if len(hits) > 1:
-            return None
         if hits:
-            mask = hits[0][0] | hits[0][1] << half
-            return np.array([i for i in range(weights.size) if mask >> i & 1], dtype=np.int64)
-    return None
+            masks = [own | other << half for own, other in hits]
+            return [
+                np.array([i for i in range(weights.size) if mask >> i & 1], dtype=np.int64) for mask in masks
+            ]
+    return []
 
 
 class _Half:
