@@ -21,7 +21,7 @@ SIZES = (200, 1000, 10_000, 100_000)
 SHARES = (0.0, 0.01, 0.05, 0.3)
 LEVELS = (0.90, 0.95, 0.99)
 DELTA = 1e-6
-TRIALS = 300
+TRIALS = 200
 MECHANISMS: dict[str, tuple[str | Mechanism, float]] = {
     "laplace": ("laplace", 0.0),
     "attribute_conceal": ("attribute_conceal", 0.0),
