@@ -199,3 +199,107 @@ def test_malformed_input_is_refused():
         reveal_through_metric(lambda h: 0.0, "equal_opportunity", [1, 0, 0, 0], 4)
     with pytest.raises(ValueError, match="metric"):
         reveal_through_metric(lambda h: 0.0, "no_such_metric", [1, 0, 1, 0], 4)
+
+
+class Stops:
+    """Answer a number of queries, then raise."""
+
+    def __init__(self, oracle, after):
+        self.oracle, self.left = oracle, after
+
+    def __call__(self, h):
+        if not self.left:
+            raise RuntimeError("no budget left")
+        self.left -= 1
+        return self.oracle(h)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    ["statistical_parity", "equal_opportunity", "accuracy_parity", "predictive_parity", "equalized_odds"],
+)
+def test_what_was_read_before_an_oracle_stops_is_kept(metric):
+    y, a = audit(30, 0.3, 1)
+    y = np.asarray(y)
+
+    def oracle(h):
+        return fairness_gap(metric, y, h, sensitive_features=a, absolute=False)
+
+    whole = reveal_through_metric(oracle, metric, y, 30, signed=True)
+    assert whole.verified
+    known = []
+    for after in range(1, whole.n_queries):
+        found = reveal_through_metric(Stops(oracle, after), metric, y, 30, signed=True)
+        assert found.n_queries == after
+        assert not found.verified
+        assert any("no budget left" in message for message in found.messages)
+        assert np.array_equal(found.attributes[found.determined], a[found.determined])
+        assert np.all(found.scores[~found.determined] == 0.5)
+        known.append(int(found.determined.sum()))
+    assert known[0] <= 2
+    assert known[-1] > 0
+
+
+@pytest.mark.parametrize(("hard_labels", "n", "least"), [(False, 150, 88), (True, 24, 1)])
+def test_groups_read_before_an_oracle_stops_are_kept(hard_labels, n, least):
+    groups = np.random.default_rng(3).permutation(np.arange(n) % 5 % 3)
+
+    def oracle(h):
+        return {g: h[groups == g].mean() for g in range(3)}
+
+    whole = reveal_groups(oracle, n, hard_labels=hard_labels)
+    assert whole.verified
+    assert np.array_equal(whole.codes, groups)
+    assert whole.max_shift == (1.0 if hard_labels else 0.5)
+    known = []
+    for after in range(max(1, whole.n_queries - 12), whole.n_queries):
+        found = reveal_groups(Stops(oracle, after), n, hard_labels=hard_labels)
+        assert found.n_queries == after
+        assert not found.verified
+        assert "no budget left" in found.messages[0]
+        assert np.array_equal(found.codes[found.determined], groups[found.determined])
+        known.append(int(found.determined.sum()))
+    assert known[-1] >= least
+    with pytest.raises(OracleStopped, match="no budget left"):
+        reveal_groups(Stops(oracle, 0), n, hard_labels=hard_labels)
+
+
+def test_people_read_by_the_largest_difference_before_an_oracle_stops_are_kept():
+    groups = np.random.default_rng(3).permutation(np.arange(60) % 5 % 3)
+
+    def oracle(h):
+        return np.ptp([h[groups == g].mean() for g in range(3)])
+
+    whole = reveal_groups_by_difference(oracle, 60)
+    assert whole.verified
+    for after in range(1, whole.n_queries):
+        found = reveal_groups_by_difference(Stops(oracle, after), 60)
+        assert found.n_queries == after
+        assert found.determined.any()
+        assert np.array_equal(found.codes[found.determined], whole.codes[found.determined])
+    with pytest.raises(OracleStopped, match="no budget left"):
+        reveal_groups_by_difference(Stops(oracle, 0), 60)
+
+
+@pytest.mark.parametrize("metric", ["statistical_parity", "by_group", "group_difference"])
+@pytest.mark.parametrize("limit", ["max_shift", "max_accuracy_loss"])
+def test_limits_that_cannot_be_honoured_are_refused_before_any_query(metric, limit):
+    oracle = Stops(lambda h: 0.0, 0)
+    with pytest.raises(ValueError, match=f"{limit}=0.1 cannot be honoured"):
+        reveal_through_metric(oracle, metric, None, 30, **{limit: 0.1})
+
+
+def test_shift_and_accuracy_are_measured_against_the_base_model():
+    y, a = audit(30, 0.3, 1)
+    base = np.full(30, 0.5)
+
+    def oracle(h):
+        return fm.demographic_parity_difference(y, h, sensitive_features=a)
+
+    found = reveal_through_metric(oracle, "statistical_parity", y, 30, base=y)
+    losses = [float(np.mean(h != y)) for h in found.queries]
+    assert found.accuracy_loss == pytest.approx(max(losses))
+    assert found.max_shift == 1.0
+    assert reveal_through_metric(oracle, "statistical_parity", y, 30, base=base).max_shift == 0.5
+    with pytest.raises(ValueError, match="30 predictions"):
+        reveal_through_metric(oracle, "statistical_parity", y, 30, base=base[:9])

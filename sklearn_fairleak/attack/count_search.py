@@ -13,15 +13,37 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from .decoders import gap_scale
 from .detecting_matrix import DetectingMatrix
+from .recovery import decode_exact
+from .transcript import OracleStopped
 
-__all__ = ["Hypothesis", "search_counts"]
+__all__ = ["Hypothesis", "SearchStopped", "search_counts"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 #: Largest error of an answer; neighbouring counts differ by more for up to some 10^4 people.
 _TOLERANCE = 1e-11
+#: More explanations than this, of a search that was cut short, are not decoded.
+_MOST_PARTIAL = 8
+
+
+class SearchStopped(OracleStopped):
+    """Raise when the oracle stops in the middle of a search, with what its answers had told.
+
+    Parameters
+    ----------
+    reason : str
+        Why the oracle stopped.
+    hypotheses : list of Hypothesis
+        Those that explain the answers until then, with the members that these fix, -1 for others.
+    """
+
+    def __init__(self, reason: str, hypotheses: list[Hypothesis]) -> None:
+        super().__init__(reason)
+        self.hypotheses = hypotheses
 
 
 @dataclass(eq=False)
@@ -77,6 +99,11 @@ def search_counts(
     -------
     list of Hypothesis
         Those that explain all answers, with their members.
+
+    Raises
+    ------
+    SearchStopped
+        If the oracle stops after the first answer.
     """
     n, total = base.size, int(base.sum())
     answer = ask(base)
@@ -91,7 +118,13 @@ def search_counts(
     for row in design.weights:
         decisions = np.where(row > 0, 1 - base, base)
         kept = []
-        for hypothesis, count in _counts(ask, base, decisions, alive, predict):
+        try:
+            counted = _counts(ask, base, decisions, alive, predict)
+        except OracleStopped as stop:
+            read = len(sums[id(alive[0])]) if alive else 0
+            partly = [_partly(h, base, design.weights[:read] > 0, sums[id(h)]) for h in alive]
+            raise SearchStopped(str(stop), partly if len(alive) <= _MOST_PARTIAL else []) from stop
+        for hypothesis, count in counted:
             sums[id(hypothesis)].append(count - hypothesis.base_count + int(base[row > 0].sum()))
             kept.append(hypothesis)
         alive = kept
@@ -106,6 +139,21 @@ def search_counts(
             ):
                 fit.append(hypothesis)
     return fit
+
+
+def _partly(hypothesis: Hypothesis, base: IntArray, flipped: BoolArray, sums: list[int]) -> Hypothesis:
+    """Find whom the counts until now fix, as if they were gaps: whatever the metric was."""
+    n, n1 = base.size, hypothesis.n_advantaged
+    members = np.full(n, -1, dtype=np.int64)
+    if 0 < n1 < n:
+        decisions = np.vstack([base, np.where(flipped, 1 - base, base)])
+        changes = np.array(sums, dtype=np.int64) - (flipped & (base == 1)).sum(axis=1)
+        counts = hypothesis.base_count + np.concatenate([[0], changes])
+        gaps = gap_scale(n - n1, n1) * (counts - decisions.mean(axis=1) * n1)
+        found = decode_exact(decisions.astype(np.float64), gaps, sizes=(n - n1, n1), thorough=False)
+        if found.verified:
+            members[found.determined] = found.attributes[found.determined]
+    return Hypothesis(hypothesis.key, n1, hypothesis.base_count, members)
 
 
 def _options(hypothesis: Hypothesis, answer: float, total: int, n: int, predict: Predict) -> list[int]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..queries import canonical_metric
-from .count_search import Hypothesis, search_counts
+from .count_search import Hypothesis, SearchStopped, search_counts
 from .group_sums import finish, learned_nothing, reason_of
 from .many_groups import MultiGroupReconstruction, reveal_groups, reveal_groups_by_difference
 from .reconstruction import Reconstruction
@@ -44,6 +44,9 @@ def reveal_through_metric(
     method: str = "between_groups",
     agg: str = "worst_case",
     hard_labels: bool = True,
+    base: npt.ArrayLike | None = None,
+    max_shift: float | None = None,
+    max_accuracy_loss: float | None = None,
 ) -> Reconstruction | MultiGroupReconstruction:
     """Recover everyone whom a metric reaches, from exact answers to chosen 0/1 predictions.
 
@@ -71,6 +74,11 @@ def reveal_through_metric(
         What fairlearn's ``agg`` of equalized odds is.
     hard_labels : bool, default=True
         Submit 0/1 predictions only; for ``"by_group"``, False needs far fewer queries.
+    base : array-like of shape (n_individuals,), default=None
+        Predictions of a model that shift and loss of accuracy are measured against; all 0 by default.
+    max_shift, max_accuracy_loss : float, default=None
+        These attacks submit models far from any base model: limits below 1 are refused before
+        anything is asked.
 
     Returns
     -------
@@ -81,7 +89,7 @@ def reveal_through_metric(
     Raises
     ------
     ValueError
-        If the metric is unknown, or labels are missing or malformed.
+        If the metric is unknown, labels are missing or malformed, or a limit cannot be honoured.
     OracleStopped
         If the oracle does not answer the first query.
 
@@ -97,13 +105,17 @@ def reveal_through_metric(
     ... )
     Reconstruction(20 of 40 individuals determined by 16 answers, verified)
     """
+    _refuse_limits(metric, max_shift=max_shift, max_accuracy_loss=max_accuracy_loss)
+    near = np.zeros(n) if base is None else np.asarray(base, dtype=np.float64)
+    if near.shape != (n,):
+        raise ValueError(f"base must hold {n} predictions; got an array of shape {near.shape}.")
     if metric == "by_group":
-        return reveal_groups(oracle, n, group_labels=group_labels, hard_labels=hard_labels)
+        return reveal_groups(oracle, n, group_labels=group_labels, hard_labels=hard_labels, base=near, y=y)
     if metric == "group_difference":
-        return reveal_groups_by_difference(oracle, n)
+        return reveal_groups_by_difference(oracle, n, base=near, y=y)
     name, ratio = canonical_metric(metric)
     labels = _labels(y, n, name)
-    asked = Transcript(oracle, np.zeros(n))
+    asked = Transcript(oracle, near, None if y is None else labels.astype(np.float64))
     halved = name == "equalized_odds" and agg == "mean"
     kind = _Kind(bool(signed) and not ratio, ratio, method == "to_overall", 0.5 if halved else 1.0)
     try:
@@ -116,6 +128,16 @@ def reveal_through_metric(
         if not asked.n_queries:
             raise
         return learned_nothing(asked, n, reason_of(stop))
+
+
+def _refuse_limits(metric: str, **limits: float | None) -> None:
+    """Refuse, before any query, to stay closer to a base model than these attacks can."""
+    for name, limit in limits.items():
+        if limit is not None and limit < 1.0:
+            raise ValueError(
+                f"{name}={limit!r} cannot be honoured: metric={metric!r} is attacked with models far from "
+                "any base model. Leave the limit out, or attack statistical parity by positional.run."
+            )
 
 
 @dataclass(frozen=True)
@@ -200,6 +222,30 @@ def _report(
     )
 
 
+def _kept(reason: str) -> str:
+    """Say that the oracle stopped midway."""
+    return f"{reason}; what was read until then is kept"
+
+
+def _report_partly(
+    asked: Transcript, n: int, reach: IntArray, fit: list[IntArray], kind: _Kind, stop: OracleStopped
+) -> Reconstruction:
+    """Report whom all explanations fix alike, after the oracle stopped."""
+    scores, determined = np.full(n, 0.5), np.zeros(n, dtype=bool)
+    if fit:
+        same = (np.array(fit) == fit[0]).all(axis=0) & (fit[0] >= 0)
+        scores[reach], determined[reach] = np.where(same, fit[0], 0.5), same
+    return finish(
+        asked,
+        scores,
+        determined,
+        group_sizes=None,
+        verified=False,
+        orientation_known=kind.signed,
+        messages=(_kept(reason_of(stop)),),
+    )
+
+
 def _through_rates(asked: Transcript, name: str, labels: IntArray, kind: _Kind) -> Reconstruction:
     """Attack a metric that compares the rates of decisions, errors or losses."""
     n = labels.size
@@ -219,7 +265,10 @@ def _through_rates(asked: Transcript, name: str, labels: IntArray, kind: _Kind) 
             predictions[reach] = decisions
         return asked(predictions)
 
-    fit = [h.members for h in _search_rates(ask, reach.size, kind)]
+    try:
+        fit = [h.members for h in _search_rates(ask, reach.size, kind)]
+    except SearchStopped as stop:
+        return _report_partly(asked, n, reach, [h.members for h in stop.hypotheses], kind, stop)
     return _report(asked, n, reach, fit, kind)
 
 
@@ -238,10 +287,20 @@ def _through_equalized_odds(asked: Transcript, labels: IntArray, kind: _Kind) ->
             predictions[reach] = decisions
             return asked(predictions)
 
-        part = _report(asked, n, reach, [h.members for h in _search_rates(ask, reach.size, kind)], kind)
+        try:
+            part = _report(asked, n, reach, [h.members for h in _search_rates(ask, reach.size, kind)], kind)
+        except SearchStopped as stop:
+            part = _report_partly(asked, n, reach, [h.members for h in stop.hypotheses], kind, stop)
+        except OracleStopped as stop:
+            if not asked.n_queries:
+                raise
+            part = _report_partly(asked, n, reach, [], kind, stop)
         scores[reach], determined[reach] = part.scores[reach], part.determined[reach]
         verified &= part.verified
         sizes += part.group_sizes or (0, 0)
+        if asked.stopped is not None:
+            messages.append(_kept(asked.stopped))
+            break
         messages += [m for m in part.messages if m in (_SEVERAL, _NONE)]
     if not kind.signed:
         messages.append("answers do not tell which parts of the two labels belong to one group")
@@ -292,15 +351,19 @@ def _through_precision(asked: Transcript, labels: IntArray, kind: _Kind, *, nega
             h for h in hypotheses if 2 * sum(h.key) > n or (2 * sum(h.key) == n and 2 * h.key[0] >= p)
         ]
     alternate = np.arange(f) % 2
-    found = search_counts(
-        lambda d: submit(np.concatenate([positive, others[d == 1]])), alternate, hypotheses, of_others
-    )
-    second = search_counts(
-        lambda d: submit(np.concatenate([others, positive[d == 1]])),
-        np.arange(p) % 2,
-        [Hypothesis(h.key, h.key[0]) for h in found],
-        of_positive,
-    )
+    found: list[Hypothesis] = []
+    try:
+        found = search_counts(
+            lambda d: submit(np.concatenate([positive, others[d == 1]])), alternate, hypotheses, of_others
+        )
+        second = search_counts(
+            lambda d: submit(np.concatenate([others, positive[d == 1]])),
+            np.arange(p) % 2,
+            [Hypothesis(h.key, h.key[0]) for h in found],
+            of_positive,
+        )
+    except OracleStopped as stop:
+        return _partly_through_precision(asked, positive, others, found, kind, stop)
     fit = []
     for first in found:
         for h in second:
@@ -314,7 +377,10 @@ def _through_precision(asked: Transcript, labels: IntArray, kind: _Kind, *, nega
     rng = np.random.default_rng(n)
     for _ in range(_TIE_BREAKERS if len(fit) > 1 else 0):
         accepted = rng.random(n) < 0.5
-        answer = submit(np.flatnonzero(accepted))
+        try:
+            answer = submit(np.flatnonzero(accepted))
+        except OracleStopped as stop:
+            return _report_partly(asked, n, np.arange(n), fit, kind, stop)
         fit = [a for a in fit if _explains(a, accepted, truth, answer, kind)]
     different: list[IntArray] = []
     for a in fit:
@@ -322,6 +388,34 @@ def _through_precision(asked: Transcript, labels: IntArray, kind: _Kind, *, nega
         if not any(np.array_equal(a, b) for b in known):
             different.append(a)
     return _report(asked, n, np.arange(n), different, kind)
+
+
+def _partly_through_precision(
+    asked: Transcript,
+    positive: IntArray,
+    others: IntArray,
+    found: list[Hypothesis],
+    kind: _Kind,
+    stop: OracleStopped,
+) -> Reconstruction:
+    """Report whom the first round, and what there was of the second, fix."""
+    n = positive.size + others.size
+    partly = stop.hypotheses if isinstance(stop, SearchStopped) else []
+    fit = []
+    for h in partly or found:
+        members = np.full(n, -1, dtype=np.int64)
+        if not found:
+            members[others] = h.members
+            fit.append(members)
+            continue
+        for first in [f for f in found if f.key == h.key]:
+            members = np.full(n, -1, dtype=np.int64)
+            members[others] = first.members
+            balanced = 2 * h.key[0] == positive.size and 2 * h.key[1] == others.size
+            if partly and (kind.signed or not balanced):
+                members[positive] = h.members
+            fit.append(members)
+    return _report_partly(asked, n, np.arange(n), fit, kind, stop)
 
 
 def _explains(members: IntArray, accepted: BoolArray, truth: IntArray, answer: float, kind: _Kind) -> bool:
