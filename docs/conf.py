@@ -18,6 +18,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # formulas without a network
     "numpydoc",
     "sphinx_gallery.gen_gallery",
     "filled_pages",
