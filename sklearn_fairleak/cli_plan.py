@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,7 +55,13 @@ def plan(
         if ways["n_samples"] is not None:
             ways["n_samples"] *= folds
     if plot is not None:
-        _plot_plan(plot, n_samples // folds, epsilon, guesses)
+        import numpy as np
+
+        from .displays import PrivacyUtilityDisplay
+
+        shown_at = epsilon * np.geomspace(0.1, 10.0, 5)
+        display = PrivacyUtilityDisplay.from_plan(n_samples // folds, epsilon=shown_at, **guesses)
+        display.figure_.savefig(plot, dpi=150)
     if as_json:
         plain = {"errors": table.reset_index().to_dict("records"), "epsilon_per_answer": epsilon / answers}
         typer.echo(json.dumps(plain if ways is None else plain | {"ways_to_reach": ways}))
@@ -98,20 +103,3 @@ def _ways(
     if ways["jointly"] is not None:
         lines.append(f"  one joint release about all models (--joint): expected error {ways['jointly']:.3g}")
     return lines
-
-
-def _plot_plan(path: Path, n_samples: int, epsilon: float, guesses: dict[str, Any]) -> None:
-    """Draw expected errors from a tenth to ten times epsilon."""
-    import numpy as np
-
-    from .displays import PrivacyUtilityDisplay
-    from .planning import plan as plan_errors
-
-    epsilons = epsilon * np.geomspace(0.1, 10.0, 5)
-    with warnings.catch_warnings():
-        # The curve shows where answers are mostly noise.
-        warnings.simplefilter("ignore", UserWarning)
-        tables = [plan_errors(n_samples, epsilon=float(value), **guesses) for value in epsilons]
-    private = tables[0].index[tables[0]["private"]].drop("auto")
-    curves = {str(name): [table.loc[name, "expected_error"] for table in tables] for name in private}
-    PrivacyUtilityDisplay(epsilons, curves).plot().figure_.savefig(path, dpi=150)

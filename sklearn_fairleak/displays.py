@@ -202,38 +202,39 @@ class PrivacyUtilityDisplay(_Display):
         cls,
         n_samples: int,
         *,
-        n_queries: int = 1,
-        epsilon: Sequence[float] = (0.1, 0.2, 0.5, 1.0, 2.0),
-        delta: float = 0.0,
-        minority_share: float = 0.1,
+        epsilon: Any = (0.1, 0.2, 0.5, 1.0, 2.0),
         ax: Any = None,
+        **guesses: Any,
     ) -> PrivacyUtilityDisplay:
         """Draw the expected errors of :func:`sklearn_fairleak.planning.plan`.
 
         Parameters
         ----------
-        n_samples, n_queries, delta, minority_share
+        n_samples : int
             As in ``plan``.
-        epsilon : sequence of float
+        epsilon : array-like of float
             Privacy parameters to try.
         ax : matplotlib Axes, default=None
             Where to draw.
+        **guesses
+            Passed on to ``plan``: ``n_queries``, ``delta``, ``minority_share``, …
 
         Returns
         -------
         PrivacyUtilityDisplay
         """
-        from .mechanisms import MECHANISMS
+        import warnings
 
-        curves = {}
-        for name, mechanism_class in MECHANISMS.items():
-            mechanism = mechanism_class()
-            if not mechanism.is_private or name == "auto" or (name == "smooth_laplace" and not delta > 0):
-                continue
-            curves[name] = [
-                mechanism.error_scale(n_samples, n_queries, e, delta, minority_share=minority_share)
-                for e in epsilon
-            ]
+        from .planning import plan
+
+        with warnings.catch_warnings():
+            # The curve itself shows where answers are mostly noise.
+            warnings.simplefilter("ignore", UserWarning)
+            tables = [plan(n_samples, epsilon=float(e), **guesses) for e in epsilon]
+        private = tables[0].index[tables[0]["private"]].drop("auto")
+        curves = {
+            str(name): [float(table.loc[name, "expected_error"]) for table in tables] for name in private
+        }
         return cls(epsilon, curves).plot(ax)
 
     @classmethod
@@ -435,11 +436,13 @@ class GroupMetricDisplay(_Display):
         -------
         GroupMetricDisplay
         """
-        values, limits = frame.by_group, frame.interval(confidence)
+        values, (low, high) = frame.by_group, frame.interval(confidence)
         if metric is not None:
-            values, limits = values[metric], limits[metric]
-        pairs = np.array([tuple(limit) for limit in np.ravel(limits)])
-        return cls(list(values.index), values, pairs, metric=metric or "value").plot(ax)
+            values, low, high = values[metric], low[metric], high[metric]
+        elif values.ndim == 2:
+            raise ValueError(f"The frame has several metrics; give metric=, one of {list(values.columns)}.")
+        pairs = np.column_stack([np.ravel(low), np.ravel(high)])
+        return cls(list(values.index), values, pairs, metric=metric or str(values.name)).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         """Draw one mark a group, with its interval."""

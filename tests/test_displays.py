@@ -4,8 +4,9 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from fairlearn.metrics import selection_rate, true_positive_rate
 
-from sklearn_fairleak import AttributeRevealAttack, FairnessAuditor
+from sklearn_fairleak import AttributeRevealAttack, FairnessAuditor, PrivateMetricFrame
 from sklearn_fairleak.displays import (
     GroupMetricDisplay,
     LeakageCurveDisplay,
@@ -13,7 +14,7 @@ from sklearn_fairleak.displays import (
     PrivacyUtilityDisplay,
     ReconstructionDisplay,
 )
-from sklearn_fairleak.mechanisms import get_mechanism
+from sklearn_fairleak.planning import plan
 
 mpl.use("Agg")
 
@@ -53,7 +54,7 @@ def test_privacy_utility_curves_are_the_plan():
     display = PrivacyUtilityDisplay.from_plan(1000, epsilon=(0.5, 1.0), delta=1e-6)
     line = next(line for line in display.ax_.lines if line.get_label() == "laplace")
     assert np.asarray(line.get_ydata()).tolist() == [
-        get_mechanism("laplace").error_scale(1000, 1, e) for e in (0.5, 1.0)
+        plan(1000, epsilon=e, delta=1e-6).loc["laplace", "expected_error"] for e in (0.5, 1.0)
     ]
     assert "smooth_laplace" in display.error
     table = pd.DataFrame({"epsilon": [1, 1, 2], "mechanism": list("aaa"), "error": [0.1, 0.3, 0.1]})
@@ -88,3 +89,24 @@ def test_group_values_have_their_intervals():
     assert np.allclose([s[:, 1] for s in segments], [[0.1, 0.3], [0.3, 0.6]])
     with pytest.raises(ValueError, match="2 groups and 1 values"):
         GroupMetricDisplay(["a", "b"], [0.1])
+
+
+@pytest.mark.parametrize("metric", [None, "rate"])
+def test_a_frame_is_drawn_with_its_own_limits(metric):
+    kind = selection_rate if metric is None else {"rate": selection_rate, "other": true_positive_rate}
+    frame = PrivateMetricFrame(
+        metrics=kind,
+        y_true=[0, 1] * 200,
+        y_pred=[0, 1, 1, 1] * 100,
+        sensitive_features=["f", "m"] * 200,
+    )
+    display = GroupMetricDisplay.from_frame(frame, metric, confidence=0.9)
+    values, limits = frame.by_group, frame.interval(0.9)
+    if metric is not None:
+        values, limits = values[metric], [limit[metric] for limit in limits]
+    assert display.groups == ["f", "m"]
+    np.testing.assert_array_equal(display.values, values)
+    np.testing.assert_array_equal(display.intervals, np.column_stack(limits))
+    if metric is not None:
+        with pytest.raises(ValueError, match="several metrics"):
+            GroupMetricDisplay.from_frame(frame)
