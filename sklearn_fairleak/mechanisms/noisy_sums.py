@@ -114,7 +114,9 @@ class NoisySums(Mechanism):
         """Release noisy sums of every row; see :meth:`Mechanism.release`."""
         budget = self._budget(batch, loss)
         blocks = [self._release_query(query, groups, budget, noise) for query in batch.queries]
-        joined = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+        joined: dict[str, Any] = {
+            name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]
+        }
         return Release(law=self.noise, bounds=self.bounds, **joined)
 
     def predicted_variance(self, batch: QueryBatch, loss: PrivacyLoss, n_statuses: int = 2) -> float:
