@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 
 from sklearn_fairleak import FairnessAuditor
 from sklearn_fairleak.attack import AttributeRevealAttack, NoiseLaw
-from sklearn_fairleak.attack.decoders import predict_gaps
+from sklearn_fairleak.attack.decoders import predict_gaps, solve_l1
 from sklearn_fairleak.attack.likelihood import decode_noisy, decode_unknown, likely_law
 from sklearn_fairleak.attack.posteriors import (
     NoisySystem,
@@ -247,3 +247,57 @@ def test_rounded_answers_are_a_uniform_law():
     H, a, answers, _ = population(200, 40, 160, 7)
     found = decode_noisy(H, np.round(answers, 2), NoiseLaw.rounded(2), sizes=(40, 160))
     assert leakage_score(a, found.attributes) > 0.97
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("kind", ["laplace", "cauchy", "gaussian"])
+@pytest.mark.parametrize("epsilon", [10.0, 500.0])
+def test_knowing_the_noise_is_never_worse_than_the_papers_program(kind, epsilon):
+    n, m, few, runs = 200, 60, 21, 3
+    smooth = 6.0 * (1.0 / few + 1.0 / (n - few + 1))
+    everywhere = 0.5 + 1.0 / (n - 1)
+    scale = {"laplace": everywhere, "cauchy": smooth, "gaussian": 4.8 * everywhere}[kind] / epsilon
+    law = NoiseLaw(kind, scale)
+    ahead = []
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        a = np.ones(n, dtype=int)
+        a[rng.choice(n, few, replace=False)] = 0
+        H = np.clip(rng.beta(0.8, 1.6, n) + rng.uniform(-0.1, 0.1, (m, n)), 0.0, 1.0)
+        answers = predict_gaps(H, a) + law.sample(m, rng)
+        found = decode_noisy(H, answers, law, sizes=(few, n - few))
+        theirs = solve_l1(H, answers, (few, n - few), time_limit=30.0)
+        ahead.append(
+            [
+                roc_auc_score(a, found.scores) - roc_auc_score(a, theirs),
+                leakage_score(a, found.attributes) - leakage_score(a, (theirs > 0.5).astype(int)),
+            ]
+        )
+    # Where noise hides everything both toss coins; this is the standard error of the difference of their AUCs.
+    scatter = np.sqrt(2.0 * (n + 1) / (12.0 * few * (n - few)) / runs)
+    assert np.all(np.mean(ahead, axis=0) > -3.0 * scatter)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("mechanism", ["noisy_sums", "randomized_response", "laplace", "attribute_conceal"])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_the_decoder_guesses_nobody_better_than_epsilon_allows(mechanism, epsilon):
+    n, few, runs = 120, 40, 6
+    copied = mechanism == "randomized_response"
+    # As many answers as people tell all of a private copy.
+    m, law = (130, NoiseLaw("randomized_response", epsilon)) if copied else (40, None)
+    leakage = []
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        a = np.ones(n, dtype=int)
+        a[rng.choice(n, few, replace=False)] = 0
+        H = rng.integers(0, 2, (m, n)).astype(float)
+        auditor = FairnessAuditor(a, ids=np.arange(n) + 1, epsilon=epsilon)
+        answers = np.asarray(auditor.scorer(mechanism=mechanism, absolute=False).answer_many(H).values)
+        attack = AttributeRevealAttack("noisy", noise_law=law, group_sizes=(few, n - few)).fit(H, answers)
+        leakage.append(attack.leakage(a))
+    ceiling = np.exp(epsilon) / (1.0 + np.exp(epsilon))
+    assert np.mean(leakage) < ceiling + 4.0 * np.sqrt(0.25 * n / (2.0 * few * (n - few)) / runs)
+    if copied:
+        # The copy is read at exactly its odds: the attack reaches what the mechanism allows.
+        assert np.mean(leakage) > ceiling - 0.08
