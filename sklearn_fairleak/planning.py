@@ -220,11 +220,13 @@ class _Situation:
         if isinstance(mechanism, Auto) and self.n_queries > 1:
             chosen = mechanism.choose(self.n_samples, self.n_queries, self.epsilon, self.delta)
             return self.error_of(chosen)
+        mechanisms = [self._resolved(mechanism, k) for k in range(_STAND_INS)]
         most = max(_FEWEST_RELEASES, min(_MOST_RELEASES, _ELEMENTS // (self.n_samples * self.n_models)))
         errors: list[float] = []
         while len(errors) < most:
             errors += [
-                self._error_of_release(mechanism, k) for k in range(len(errors), len(errors) + _STAND_INS)
+                self._error_of_release(mechanisms[k % _STAND_INS], k)
+                for k in range(len(errors), len(errors) + _STAND_INS)
             ]
             mean = float(np.mean(errors))
             # At a large epsilon most answers carry no noise at all, and their mean takes long to settle.
@@ -233,9 +235,16 @@ class _Situation:
                 break
         return mean
 
-    def _error_of_release(self, mechanism: Mechanism, number: int) -> float:
-        """Return the mean absolute error of one release about one of the stand-ins."""
-        batch, groups, truth = _stand_in(
+    def _resolved(self, mechanism: Mechanism, number: int) -> Mechanism:
+        """Return what ``auto`` stands for when it is asked about a stand-in."""
+        if not isinstance(mechanism, Auto):
+            return mechanism
+        batch, _, _ = self._stand_in(number)
+        return mechanism.choose_for(batch, 2, Fraction(self.epsilon), Fraction(self.delta))
+
+    def _stand_in(self, number: int) -> tuple[QueryBatch, Groups, FloatArray]:
+        """Return one of the stand-ins, in turn."""
+        return _stand_in(
             self.n_samples,
             self.n_models,
             self.minority_share,
@@ -243,9 +252,11 @@ class _Situation:
             self.disagreement,
             number % _STAND_INS,
         )
+
+    def _error_of_release(self, mechanism: Mechanism, number: int) -> float:
+        """Return the mean absolute error of one release about one of the stand-ins."""
+        batch, groups, truth = self._stand_in(number)
         budget = Fraction(self.epsilon), Fraction(self.delta)
-        if isinstance(mechanism, Auto):
-            mechanism = mechanism.choose_for(batch, 2, *budget)
         loss = mechanism.privacy_loss(*budget, self.n_queries)
         # Nothing here is secret, and the same plan should say the same twice.
         release = mechanism.release(batch, groups, loss, SeededNoise(0, b"plan %d" % number))
