@@ -137,6 +137,7 @@ class PrivateMetricFrame(MetricFrame):
             sensitive_features=sensitive_features,
             control_features=control_features,
         )
+        y_true, y_pred = _single_column(y_true), _single_column(y_pred)
         single = not isinstance(metrics, dict)
         table: dict[str, Callable[..., Any]] = (
             metrics if isinstance(metrics, dict) else {getattr(metrics, "__name__", "metric"): metrics}
@@ -686,6 +687,15 @@ def _aligned(**columns: Any) -> tuple[Any, tuple[Any, ...]]:
         out.append(column)
     usable = reference is not None and reference.is_unique and not reference.hasnans
     return (reference if usable else None), tuple(out)
+
+
+def _single_column(values: Any) -> Any:
+    """Take a table or an array of one column for its column, as fairlearn does."""
+    if isinstance(values, pd.DataFrame) and values.shape[1] == 1:
+        return values.iloc[:, 0]
+    if isinstance(values, np.ndarray) and values.ndim == 2 and values.shape[1] == 1:
+        return values[:, 0]
+    return values
 
 
 def _columns(sensitive: Any, features: list[Any]) -> Any:

@@ -303,3 +303,28 @@ def test_plot_draws_error_bars():
     axes = np.ravel(frame.plot())
     assert len(axes) == len(METRICS)
     assert all(len(ax.containers) == 1 for ax in axes)
+
+
+@pytest.mark.filterwarnings("ignore:The frame is not private")
+@pytest.mark.parametrize("shape", [lambda v: pd.DataFrame({"y": v}), lambda v: np.asarray(v)[:, None]])
+def test_labels_and_predictions_may_be_tables_of_one_column(shape):
+    y_true, y_pred, groups = [0, 1] * 50, [0, 1, 1, 1] * 25, ["f", "m"] * 50
+    frames = [
+        PrivateMetricFrame(
+            metrics=fl.true_positive_rate,
+            y_true=form(y_true),
+            y_pred=form(y_pred),
+            sensitive_features=groups,
+            mechanism="exact",
+        )
+        for form in (list, shape)
+    ]
+    pd.testing.assert_series_equal(frames[0].by_group, frames[1].by_group)
+    with pytest.raises(ValueError, match="1-D column"):
+        PrivateMetricFrame(
+            metrics=fl.true_positive_rate,
+            y_true=np.zeros((100, 2)),
+            y_pred=y_pred,
+            sensitive_features=groups,
+            mechanism="exact",
+        )
