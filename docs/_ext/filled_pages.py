@@ -64,7 +64,8 @@ def benchmark(path: Path) -> str:
     text = f"\n\n{result['benchmark']}\n{'-' * len(result['benchmark'])}\n\n"
     text += f"sklearn_fairleak {where['sklearn_fairleak']}, Python {where['python']}, {where['system']} on "
     text += f"{where['architecture']}, {where['cores']} cores; {packages}. "
-    text += f"Measured in {result['seconds']:.0f} s.\n"
+    seconds = result["seconds"]
+    text += "Measured over several runs.\n" if seconds is None else f"Measured in {seconds:.0f} s.\n"
     grouped: dict[tuple[str, ...], list[list[Any]]] = {}
     for row in result["rows"]:
         grouped.setdefault(tuple(row), []).append(list(row.values()))
