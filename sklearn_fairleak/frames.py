@@ -482,7 +482,8 @@ class PrivateMetricFrame(MetricFrame):
             for array in (shared.rows, shared.units, np.stack(cells)):
                 digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
         else:
-            digest.update(b"counted")
+            for array in (*(shared.totals(cell) for cell in cells), shared.units):
+                digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
         question = digest.digest()
         # Counts by group are secret, and totals do not tell questions apart: each of a counted frame is new.
         asked = question if counts is None else os.urandom(32)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .group_metrics import GroupMetric, describe_metric, recognise_metric, summed_metric
+from .groups import MAX_GROUPS
 from .sum_release import grid_of
 
 if TYPE_CHECKING:
@@ -24,8 +25,10 @@ __all__ = ["CountedFrame", "count_frame"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: Combinations of labels, groups and controls that are still a table of categories.
-_MOST_ROWS = 100_000
+#: Public combinations of labels and controls that are still a table of categories.
+_MOST_COMBINATIONS = 10_000
+#: With more rows than this there are too many combinations or too many groups, whoever is in which.
+_MOST_ROWS = _MOST_COMBINATIONS * (MAX_GROUPS + 1)
 #: The grid of real values is fixed before anything is counted, for up to 2^32 individuals.
 _MOST_INDIVIDUALS = 2**32 - 1
 _REAL = (
@@ -114,7 +117,8 @@ def count_frame(
     if reads_truth and y_true is None:
         raise ValueError(f"{sorted(kinds - {'count', *_OF_PREDICTIONS})} need y_true=, the column of labels.")
     groups = [*control_features, *sensitive_features]
-    _check_columns(lazy.collect_schema().names(), groups, y_true if reads_truth else None, y_pred)
+    schema = _schema(lazy)
+    _check_columns(list(schema), groups, y_true if reads_truth else None, y_pred)
     keys = list(groups)
     if reads_truth and (by_label - {"selection_rate"} or "log_loss" in kinds):
         keys.append(str(y_true))
@@ -124,26 +128,24 @@ def count_frame(
     reads = [y_pred] if real else []
     if real and set(real) - {"mean_prediction", "log_loss"}:
         reads.append(str(y_true))
+    for name in [*reads, *([str(y_true)] if "log_loss" in kinds and pos_label is None else [])]:
+        if not (schema[name].is_numeric() or schema[name] == nw.Boolean):
+            raise ValueError(f"Column {name!r} needs numbers, got values of type {schema[name]}.")
     values = {
         kind: _value(kind, nw.col(y_pred), None if y_true is None else nw.col(y_true), bounds, pos_label)
         for kind in real
     }
     table = _collected(lazy, keys, reads, values)
-    if len(table) > _MOST_ROWS:
-        raise ValueError(
-            f"There are more than {_MOST_ROWS} combinations of {keys}. Groups, controls and labels are categories: is "
-            "one of the columns an id, or are predictions probabilities? Probabilities have mean_prediction and "
-            "log_loss; the other metrics need labels."
-        )
+    _check_categories(table, keys, sensitive_features)
     if not len(table):
         raise ValueError("The frame has no rows.")
     for name in keys[len(groups) :]:
         if table[name].isna().any():
             raise ValueError(f"Column {name!r} holds missing values.")
-    counts = table["individuals"].to_numpy(dtype=np.int64)
+    counts = table[_own("individuals")].to_numpy(dtype=np.int64)
     if counts.sum() > _MOST_INDIVIDUALS:
         raise ValueError(f"Frames of up to {_MOST_INDIVIDUALS} rows are supported, got {counts.sum()}.")
-    _check_values(table, reads, bounds, "mean_prediction" in kinds)
+    _check_values(table, reads, real, bounds)
     described: dict[str, GroupMetric] = {}
     overall: dict[str, FloatArray] = {}
     blank = np.zeros(len(table))
@@ -151,10 +153,10 @@ def count_frame(
         if kind in _REAL:
             if kind == "log_loss":
                 _check_labels(table[str(y_true)], pos_label)
-            steps = table[f"{kind} steps"].to_numpy(dtype=np.float64)
+            steps = table[_own(f"{kind} steps")].to_numpy(dtype=np.float64)
             means = steps / (counts * float(grid_of(_MOST_INDIVIDUALS)))
             described[name] = summed_metric(kind, means, _limits(kind, bounds))
-            overall[name] = table[f"{kind} sum"].to_numpy(dtype=np.float64)
+            overall[name] = table[_own(f"{kind} sum")].to_numpy(dtype=np.float64)
         else:
             described[name] = describe_metric(
                 metrics[name],
@@ -177,42 +179,89 @@ def _check_columns(found: Sequence[str], groups: Sequence[str], y_true: str | No
         raise ValueError(f"Column {repeated[0]!r} is used for more than one purpose.")
 
 
+def _schema(lazy: Any) -> dict[str, Any]:
+    """Return the frame's columns and their types."""
+    try:
+        return dict(lazy.collect_schema())
+    except Exception as error:
+        raise _engine_failed(error) from None
+
+
+def _engine_failed(error: Exception) -> ValueError:
+    """Say that a query failed, without its message: engines quote the values of cells."""
+    return ValueError(
+        f"The frame's own query failed with {type(error).__name__}. Its message may quote secret values, so it is not "
+        "repeated: run the query by itself to see it."
+    )
+
+
+def _check_categories(table: pd.DataFrame, keys: list[str], sensitive_features: Sequence[str]) -> None:
+    """Refuse too many public combinations or groups; who is in which group plays no part."""
+    public = [name for name in keys if name not in sensitive_features]
+    if (
+        len(table) > _MOST_ROWS
+        or len(table[list(sensitive_features)].drop_duplicates()) > MAX_GROUPS
+        or (public and len(table[public].drop_duplicates()) > _MOST_COMBINATIONS)
+    ):
+        raise ValueError(
+            f"There are more than {MAX_GROUPS} groups of {list(sensitive_features)}, or more than {_MOST_COMBINATIONS} "
+            f"combinations of {public}. Groups, controls and labels are categories: is one of the columns an id, or "
+            "are predictions probabilities? Probabilities have mean_prediction and log_loss; the other metrics need "
+            "labels."
+        )
+
+
 def _collected(lazy: Any, keys: list[str], reads: list[str], values: Mapping[str, Any]) -> pd.DataFrame:
     """Run the one group-by, and fetch its rows."""
     import narwhals as nw
 
     grid = float(grid_of(_MOST_INDIVIDUALS))
-    prepared = lazy
-    if values:
-        prepared = prepared.with_columns(
-            **{f"{kind} sum": value for kind, value in values.items()},
-            **{f"{name} number": nw.col(name).cast(nw.Float64) for name in reads},
-        ).with_columns(**{f"{kind} steps": (nw.col(f"{kind} sum") * grid + 0.5).floor() for kind in values})
-    summed = [nw.col(f"{kind} {what}").sum() for kind in values for what in ("sum", "steps")]
+    summed = [nw.col(_own(f"{kind} {what}")).sum() for kind in values for what in ("sum", "steps")]
     for name in reads:
-        number = nw.col(f"{name} number")
-        summed.append(number.count().alias(f"{name} known"))
-        summed.append(number.min().alias(f"{name} low"))
-        summed.append(number.max().alias(f"{name} high"))
-    counted = prepared.group_by(*keys).agg(nw.len().alias("individuals"), *summed).head(_MOST_ROWS + 1)
-    if isinstance(counted, nw.LazyFrame):
-        counted = counted.collect()
-    table: pd.DataFrame = counted.to_pandas()
+        number = nw.col(_own(f"{name} number"))
+        summed.append(number.count().alias(_own(f"{name} known")))
+        summed.append(number.min().alias(_own(f"{name} low")))
+        summed.append(number.max().alias(_own(f"{name} high")))
+    sums = {kind: nw.col(_own(f"{kind} sum")) for kind in values}
+    try:
+        prepared = lazy
+        if values:
+            prepared = prepared.with_columns(
+                **{_own(f"{kind} sum"): value for kind, value in values.items()},
+                **{_own(f"{name} number"): nw.col(name).cast(nw.Float64) for name in reads},
+            ).with_columns(
+                **{_own(f"{kind} steps"): (part * grid + 0.5).floor() for kind, part in sums.items()}
+            )
+        counted = prepared.group_by(*keys).agg(nw.len().alias(_own("individuals")), *summed)
+        counted = counted.head(_MOST_ROWS + 1)
+        if isinstance(counted, nw.LazyFrame):
+            counted = counted.collect()
+        table: pd.DataFrame = counted.to_pandas()
+    except Exception as error:
+        raise _engine_failed(error) from None
     return table
 
 
+def _own(name: str) -> str:
+    """Name a column that is added to the frame, apart from the frame's own."""
+    return f"__fairleak__ {name}"
+
+
 def _check_values(
-    table: pd.DataFrame, reads: list[str], bounds: tuple[float, float] | None, in_unit: bool
+    table: pd.DataFrame,
+    reads: list[str],
+    kinds: Sequence[str],
+    bounds: tuple[float, float] | None,
 ) -> None:
     """Refuse numbers that are missing, not finite, or without public bounds."""
     for name in reads:
-        low, high = table[f"{name} low"], table[f"{name} high"]
+        low, high = table[_own(f"{name} low")], table[_own(f"{name} high")]
         # Engines differ in whether NaN is the largest number, spoils a sum, or counts as missing.
-        seen = [low, high, *(table[column] for column in table.columns if str(column).endswith(" sum"))]
-        whole = (table[f"{name} known"] == table["individuals"]).all()
+        seen = [low, high, *(table[_own(f"{kind} sum")] for kind in kinds)]
+        whole = (table[_own(f"{name} known")] == table[_own("individuals")]).all()
         if not whole or not all(np.isfinite(column.to_numpy(dtype=np.float64)).all() for column in seen):
             raise ValueError(f"{name} holds missing, NaN or infinite values.")
-        if in_unit and bounds is None and (low.min() < 0 or high.max() > 1):
+        if "mean_prediction" in kinds and bounds is None and (low.min() < 0 or high.max() > 1):
             raise ValueError(f"{name}: predictions outside [0, 1] need public bounds=(low, high).")
 
 

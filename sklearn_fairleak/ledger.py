@@ -153,8 +153,8 @@ class PrivacyLedger(LedgerReader):
         if bound != (mark, n_individuals):
             raise LedgerIntegrityError(
                 f"{self._where} belongs to another data set (of {bound[1]} "
-                f"individuals; this one has {n_individuals}): other ids, other groups or another order. Give every "
-                "data set a ledger of its own."
+                f"individuals; this one has {n_individuals}): other ids, another order, or other names or lists of "
+                "groups. Give every data set a ledger of its own."
             )
 
     def digest(self, *parts: bytes) -> bytes:

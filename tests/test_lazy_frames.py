@@ -12,7 +12,7 @@ import pytest
 from fairlearn.metrics import count, false_positive_rate, mean_prediction, selection_rate, true_positive_rate
 from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, mean_squared_error, precision_score
 
-from sklearn_fairleak import PrivacyBudgetExceeded, PrivacyLedger, PrivateMetricFrame, frames
+from sklearn_fairleak import PrivacyBudgetExceeded, PrivacyLedger, PrivateMetricFrame, frames, lazy_frames
 from sklearn_fairleak.noise import SeededNoise
 
 N = 3000
@@ -252,13 +252,91 @@ def test_numbers_that_are_none_are_refused(engine, bad, bounds):
         )
 
 
-def test_an_id_column_by_mistake_is_recognised():
-    table = people(120_000).assign(id=np.arange(120_000).astype(str))
-    with pytest.raises(ValueError, match="more than 100000 combinations") as caught:
-        PrivateMetricFrame.from_frame(
-            in_duckdb(table), metrics=selection_rate, y_pred="hired", sensitive_features="id"
+@pytest.mark.parametrize("column", ["sensitive_features", "control_features", "y_pred"])
+@pytest.mark.parametrize("n", [12_000, 1_200_000])
+def test_an_id_column_by_mistake_is_recognised(column, n):
+    table = duckdb.sql(
+        f"SELECT i AS id, CASE WHEN i % 3 = 0 THEN 'f' ELSE 'm' END AS sex, i % 2 AS hired FROM range({n}) AS t(i)"
+    )
+    asked = {"metrics": selection_rate, "y_pred": "hired", "sensitive_features": "sex"}
+    with pytest.raises(ValueError, match="is one of the columns an id") as caught:
+        PrivateMetricFrame.from_frame(table, **asked | {column: "id"})
+    assert str(n - 1) not in str(caught.value)
+
+
+@pytest.mark.parametrize("k", [49, 51])
+def test_who_is_in_which_group_plays_no_part_in_a_refusal(monkeypatch, k):
+    """As many combinations with groups as without, or twice as many: the same outcome."""
+    monkeypatch.setattr(lazy_frames, "_MOST_COMBINATIONS", 50)
+    outcomes = []
+    for spread in (1, 2):
+        table = pl.LazyFrame({"control": [*range(k), *range(k)], "hired": [1] * (2 * k)}).with_columns(
+            sex=pl.Series(["f", "m"] * k if spread == 2 else ["f"] * k + ["f"] * (k - 1) + ["m"])
         )
-    assert "119" not in str(caught.value)
+        try:
+            PrivateMetricFrame.from_frame(
+                table,
+                metrics=selection_rate,
+                y_pred="hired",
+                sensitive_features="sex",
+                groups=["f", "m"],
+                control_features="control",
+            )
+            outcomes.append(None)
+        except ValueError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
+    assert (outcomes[0] is None) == (k < 50)
+
+
+SECRETS = ("okapi", "zebra")
+
+
+@pytest.mark.parametrize("engine", list(ENGINES))
+@pytest.mark.parametrize(
+    ("metric", "role"),
+    [
+        (mean_prediction, "y_pred"),
+        *((metric, role) for metric in (mean_absolute_error, log_loss) for role in ("y_pred", "y_true")),
+    ],
+)
+def test_text_in_place_of_numbers_is_refused_without_quoting_it(engine, metric, role):
+    """The secret column given by mistake: its values are in no message and in no chained error."""
+    table = people().assign(kind=np.where(people()["sex"] == "f", *SECRETS))
+    asked = {"y_true": "label", "y_pred": "score", "sensitive_features": "sex", "bounds": (0.01, 0.99)}
+    with pytest.raises(ValueError) as caught:
+        PrivateMetricFrame.from_frame(ENGINES[engine](table), metrics=metric, **asked | {role: "kind"})
+    error = caught.value
+    while error is not None:
+        assert not any(secret in str(error) for secret in SECRETS)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def test_a_query_that_fails_in_its_engine_quotes_nothing():
+    table = people().assign(kind=np.where(people()["sex"] == "f", *SECRETS))
+    broken = polars_lazy(table).with_columns(number=pl.col("kind").cast(pl.Float64))
+    with pytest.raises(ValueError, match="own query failed") as caught:
+        PrivateMetricFrame.from_frame(
+            broken, metrics=mean_prediction, y_pred="number", sensitive_features="sex"
+        )
+    assert caught.value.__suppress_context__
+    assert not any(secret in str(caught.value) for secret in SECRETS)
+
+
+@pytest.mark.parametrize("engine", list(ENGINES))
+def test_columns_may_have_any_name(same_noise, engine):
+    names = {"sex": "individuals", "region": "mean_prediction sum", "score": "count"}
+    in_memory, counted = (
+        PrivateMetricFrame.from_frame(
+            ENGINES[engine](table),
+            metrics={"mean": mean_prediction},
+            y_pred=columns["score"],
+            sensitive_features=columns["sex"],
+            control_features=columns["region"],
+        )
+        for table, columns in ((people(), {n: n for n in names}), (people().rename(columns=names), names))
+    )
+    np.testing.assert_array_equal(in_memory.by_group.to_numpy(), counted.by_group.to_numpy())
 
 
 def test_what_is_no_frame_is_refused():
@@ -273,4 +351,13 @@ def test_seeds_are_not_private_and_say_so():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         again = PrivateMetricFrame.from_frame(in_duckdb(people()), **asked)
+        other = PrivateMetricFrame.from_frame(
+            polars_lazy(people(seed=1)), **asked, ledger=PrivacyLedger(epsilon=1.0)
+        )
     pd.testing.assert_series_equal(first.by_group, again.by_group)
+    # Another question has other noise.
+    errors = [
+        frame.by_group["f"] - table.loc[table["sex"] == "f", "hired"].mean()
+        for frame, table in ((first, people()), (other, people(seed=1)))
+    ]
+    assert errors[0] != pytest.approx(errors[1], abs=1e-9)
