@@ -7,16 +7,25 @@ noise go out. All of it is post-processing of one release.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from .contrasts import Contrast, Differences, Largest, Ratios, Smallest, ToOverall
 from .group_metrics import GroupMetric
 from .intervals import reports_together
 from .inversion import N_DRAWS, GroupSums, corrected, invert, laplace_draws, normal_draws, uniform_draws
 
-__all__ = ["NoisyCells", "consistent", "laplace_errors", "normal_errors", "report_errors"]
+__all__ = [
+    "NoisyCells",
+    "consistent",
+    "laplace_errors",
+    "like_result",
+    "normal_errors",
+    "report_errors",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -242,3 +251,12 @@ def _cell_by_cell(data: GroupSums) -> GroupSums:
     return GroupSums(
         flat(data.sums), flat(data.counts), flat(data.sum_errors), flat(data.count_errors), weights
     )
+
+
+def like_result(result: Any, values: FloatArray) -> Any:
+    """Give values the type and labels of a result."""
+    if isinstance(result, pd.DataFrame):
+        return pd.DataFrame(values, index=result.index, columns=result.columns)
+    if isinstance(result, pd.Series):
+        return pd.Series(np.ravel(values), index=result.index, name=result.name)
+    return float(np.ravel(values)[0])

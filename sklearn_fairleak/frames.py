@@ -12,7 +12,6 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,19 @@ from fairlearn.metrics._disaggregated_result import DisaggregatedResult
 from .accounting import PrivacyLoss
 from .accounts import check_budget
 from .exceptions import NotPrivateWarning
-from .frame_limits import NoisyCells, consistent, laplace_errors, normal_errors, report_errors
-from .group_metrics import GroupMetric, describe_metric
+from .frame_arguments import (
+    aligned_arguments,
+    bound_metric,
+    clipped,
+    described_metrics,
+    named_columns,
+    named_metrics,
+    single_column,
+)
+from .frame_limits import NoisyCells, consistent, laplace_errors, like_result, normal_errors, report_errors
 from .groups import Groups, encode_groups
 from .individuals import Individuals
-from .lazy_frames import CountedFrame, count_frame
+from .lazy_frames import count_frame, placeholder
 from .ledger import PrivacyLedger
 from .mechanisms import Exact, Mechanism, NoisySums, RandomizedResponse, get_mechanism
 from .noise import Noise, SecureNoise, SeededNoise
@@ -131,42 +138,30 @@ class PrivateMetricFrame(MetricFrame):
             )
         if how.is_private:
             check_budget(epsilon, delta)
-        index, (y_true, y_pred, sensitive_features, control_features) = _aligned(
+        index, (y_true, y_pred, sensitive_features, control_features) = aligned_arguments(
             y_true=y_true,
             y_pred=y_pred,
             sensitive_features=sensitive_features,
             control_features=control_features,
         )
-        y_true, y_pred = _single_column(y_true), _single_column(y_pred)
-        single = not isinstance(metrics, dict)
-        table: dict[str, Callable[..., Any]] = (
-            metrics if isinstance(metrics, dict) else {getattr(metrics, "__name__", "metric"): metrics}
+        y_true, y_pred = single_column(y_true), single_column(y_pred)
+        table, single = named_metrics(metrics)
+        self._described = described_metrics(
+            table,
+            {next(iter(table)): sample_params or {}} if single else sample_params or {},
+            y_true,
+            y_pred,
+            bounds=bounds,
+            pos_label=pos_label,
         )
-        if not table:
-            raise ValueError("metrics must name at least one metric.")
-        given = {next(iter(table)): sample_params or {}} if single else dict(sample_params or {})
-        if set(given) - set(table):
-            raise ValueError(f"sample_params has keys {sorted(given)}, metrics has {sorted(table)}.")
-        self._described: dict[str, GroupMetric] = {}
-        for name, metric in table.items():
-            extra = {key: value for key, value in given.get(name, {}).items() if value is not None}
-            if set(extra) - {"sample_weight"}:
-                raise ValueError(f"sample_params may hold sample_weight only, got {sorted(extra)}.")
-            self._described[name] = describe_metric(
-                metric,
-                y_true,
-                y_pred,
-                weights=extra.get("sample_weight"),
-                bounds=bounds,
-                pos_label=pos_label,
-            )
         functions = {
-            name: _bound(metric, pos_label, self._described[name].name) for name, metric in table.items()
+            name: bound_metric(metric, pos_label, self._described[name].name)
+            for name, metric in table.items()
         }
         public = {
             "metrics": next(iter(functions.values())) if single else functions,
-            "y_true": _clipped(y_true, bounds, self._described, "y_true"),
-            "y_pred": _clipped(y_pred, bounds, self._described, "y_pred"),
+            "y_true": clipped(y_true, bounds, self._described, "y_true"),
+            "y_pred": clipped(y_pred, bounds, self._described, "y_pred"),
             "control_features": control_features,
             "sample_params": sample_params,
         }
@@ -189,7 +184,7 @@ class PrivateMetricFrame(MetricFrame):
             self._cf_names or []
         ):
             raise ValueError(f"Feature names must differ, got {self._sf_names + (self._cf_names or [])}.")
-        encoded = encode_groups(_columns(sensitive_features, labels), groups=groups, declare=True)
+        encoded = encode_groups(named_columns(sensitive_features, labels), groups=groups, declare=True)
         if encoded.codes.shape[0] != n:
             raise ValueError(f"sensitive_features must have length {n}, got {encoded.codes.shape[0]}.")
         cells, levels = self._cells(control_features, n)
@@ -272,12 +267,7 @@ class PrivateMetricFrame(MetricFrame):
                 "need individuals one by one."
             )
         check_budget(epsilon, delta)
-        single = not isinstance(metrics, dict)
-        table: dict[str, Callable[..., Any]] = (
-            metrics if isinstance(metrics, dict) else {getattr(metrics, "__name__", "metric"): metrics}
-        )
-        if not table:
-            raise ValueError("metrics must name at least one metric.")
+        table, single = named_metrics(metrics)
         secret = [sensitive_features] if isinstance(sensitive_features, str) else list(sensitive_features)
         control = [control_features] if isinstance(control_features, str) else list(control_features or ())
         counted = count_frame(
@@ -300,7 +290,7 @@ class PrivateMetricFrame(MetricFrame):
         blank = np.zeros(len(counted.counts))
         controls = counted.keys[control] if control else None
         # MetricFrame's own results on the counted rows are placeholders of the right shape.
-        shape = {name: _placeholder(name) for name in table}
+        shape = {name: placeholder(name) for name in table}
         MetricFrame.__init__(
             self,
             metrics=next(iter(shape.values())) if single else shape,
@@ -312,7 +302,7 @@ class PrivateMetricFrame(MetricFrame):
         pattern = self.by_group
         self._sf_names = secret
         cells, levels = self._cells(controls, len(blank))
-        overall = _like(self.overall, _overall(counted, cells))
+        overall = like_result(self.overall, counted.public_values(cells))
         self._release(how, encoded, cells, None, ledger, random_state, counted.counts)
         self._fill(encoded, cells, levels, overall, pattern, single)
         return self
@@ -375,7 +365,7 @@ class PrivateMetricFrame(MetricFrame):
         stacked = np.stack(limits, axis=1)
         if what != "by_group" and not self._cf_names:
             stacked = stacked[0]
-        return _like(result, stacked[..., 0]), _like(result, stacked[..., 1])
+        return like_result(result, stacked[..., 0]), like_result(result, stacked[..., 1])
 
     def plot(self, *, confidence: float = 0.95, kind: str = "point", **options: Any) -> Any:
         """Plot values by group with error bars, through fairlearn's ``plot_metric_frame``.
@@ -606,107 +596,4 @@ class PrivateMetricFrame(MetricFrame):
             cache = self._result_cache[aggregate]
             cache = cache[method] if method else cache
             for errors, naive in cache.items():
-                cache[errors] = _like(naive, table if self._cf_names else table[0])
-
-
-def _placeholder(name: str) -> Callable[[Any, Any], float]:
-    """Return a metric function of a name, whose value is filled in later."""
-
-    def metric(y_true: Any, y_pred: Any) -> float:
-        return 0.0
-
-    metric.__name__ = name
-    return metric
-
-
-def _overall(counted: CountedFrame, cells: list[npt.NDArray[np.bool_]]) -> FloatArray:
-    """Return public values of every cell of controls, shape (n_cells, n_metrics)."""
-    values = np.full((len(cells), len(counted.metrics)), np.nan)
-    for k, (name, metric) in enumerate(counted.metrics.items()):
-        sums = metric.vectors * counted.counts
-        if name in counted.overall:
-            sums[0] = counted.overall[name]
-        for number, cell in enumerate(cells):
-            total = sums[:, cell].sum(axis=1)
-            if cell.any() and metric.is_defined(total):
-                values[number, k] = metric.evaluate(total)
-    return values
-
-
-def _like(result: Any, values: FloatArray) -> Any:
-    """Give values the type and labels of a result."""
-    if isinstance(result, pd.DataFrame):
-        return pd.DataFrame(values, index=result.index, columns=result.columns)
-    if isinstance(result, pd.Series):
-        return pd.Series(np.ravel(values), index=result.index, name=result.name)
-    return float(np.ravel(values)[0])
-
-
-def _bound(metric: Callable[..., Any], pos_label: Any, known: str) -> Callable[..., Any]:
-    """Bind the positive label where the metric function takes one."""
-    takes = known == "selection_rate" or known.endswith(
-        ("_rate", "recall_score", "precision_score", "f1_score")
-    )
-    takes = takes or known == "fbeta_score"
-    bound = isinstance(metric, partial) and "pos_label" in metric.keywords
-    if pos_label is None or bound or not takes:
-        return metric
-    called = partial(metric, pos_label=pos_label)
-    called.__name__ = getattr(metric, "__name__", known)  # type: ignore[attr-defined]
-    return called
-
-
-def _clipped(
-    column: Any, bounds: tuple[float, float] | None, described: dict[str, GroupMetric], name: str
-) -> Any:
-    """Clip numbers to public bounds, so that public overall values are of the same question."""
-    known = {metric.name for metric in described.values()}
-    if bounds is None or ("log_loss" in known and name == "y_true"):
-        return column
-    bounded = {"mean_prediction", "log_loss", "mean_absolute_error", "mean_squared_error"}
-    if not known <= bounded | {"root_mean_squared_error", "count"}:
-        return column
-    return np.clip(np.asarray(column, dtype=np.float64), *bounds)
-
-
-def _aligned(**columns: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Bring pandas arguments into the order of the first index; never by position against labels."""
-    reference, owner = None, ""
-    out = []
-    for name, column in columns.items():
-        if isinstance(column, pd.Series | pd.DataFrame):
-            if reference is None:
-                reference, owner = column.index, name
-            elif not column.index.equals(reference):
-                same = column.index.is_unique and reference.is_unique and len(column) == len(reference)
-                if not (same and column.index.isin(reference).all()):
-                    raise ValueError(
-                        f"The index of {name} and that of {owner} hold different labels. Reset both, or select the "
-                        "same rows in both: rows are matched by label, never by position."
-                    )
-                column = column.loc[reference]
-        out.append(column)
-    usable = reference is not None and reference.is_unique and not reference.hasnans
-    return (reference if usable else None), tuple(out)
-
-
-def _single_column(values: Any) -> Any:
-    """Take a table or an array of one column for its column, as fairlearn does."""
-    if isinstance(values, pd.DataFrame) and values.shape[1] == 1:
-        return values.iloc[:, 0]
-    if isinstance(values, np.ndarray) and values.ndim == 2 and values.shape[1] == 1:
-        return values[:, 0]
-    return values
-
-
-def _columns(sensitive: Any, features: list[Any]) -> Any:
-    """Name sensitive columns as fairlearn does, and keep categories that their dtype declares."""
-    columns = {}
-    for feature in features:
-        raw = feature.raw_feature_
-        if isinstance(sensitive, pd.DataFrame):
-            raw = sensitive[feature.name_].reset_index(drop=True)
-        elif isinstance(sensitive, pd.Series):
-            raw = sensitive.reset_index(drop=True)
-        columns[feature.name_] = raw
-    return columns
+                cache[errors] = like_result(naive, table if self._cf_names else table[0])

@@ -20,7 +20,7 @@ from .sum_release import grid_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CountedFrame", "count_frame"]
+__all__ = ["CountedFrame", "count_frame", "placeholder"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -61,6 +61,19 @@ class CountedFrame:
     counts: IntArray
     metrics: dict[str, GroupMetric]
     overall: dict[str, FloatArray]
+
+    def public_values(self, cells: Sequence[npt.NDArray[np.bool_]]) -> FloatArray:
+        """Return the metrics of everyone in each cell of controls, shape (n_cells, n_metrics)."""
+        values = np.full((len(cells), len(self.metrics)), np.nan)
+        for k, (name, metric) in enumerate(self.metrics.items()):
+            sums = metric.vectors * self.counts
+            if name in self.overall:
+                sums[0] = self.overall[name]
+            for number, cell in enumerate(cells):
+                total = sums[:, cell].sum(axis=1)
+                if cell.any() and metric.is_defined(total):
+                    values[number, k] = metric.evaluate(total)
+        return values
 
 
 def count_frame(
@@ -166,6 +179,16 @@ def count_frame(
                 pos_label=pos_label,
             )
     return CountedFrame(table[groups], counts, described, overall)
+
+
+def placeholder(name: str) -> Callable[[Any, Any], float]:
+    """Return a metric function of a name, whose value is filled in later."""
+
+    def metric(y_true: Any, y_pred: Any) -> float:
+        return 0.0
+
+    metric.__name__ = name
+    return metric
 
 
 def _check_columns(found: Sequence[str], groups: Sequence[str], y_true: str | None, y_pred: str) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["AnswerCount", "count_answers"]
+from .exceptions import PrivacyBudgetExceeded
+
+__all__ = ["AnswerCount", "RefitBy", "count_answers"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -200,3 +202,23 @@ def _over_folds(
 def _length(X: Any) -> int:
     """Return the number of rows of any table."""
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+class RefitBy:
+    """Choose the best candidate, unless an answer is missing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, cv_results: Any) -> int:
+        missing = sum(
+            int(np.isnan(np.asarray(scores, dtype=np.float64)).sum())
+            for key, scores in cv_results.items()
+            if key.startswith("split") and "_test_" in key
+        )
+        if missing:
+            raise PrivacyBudgetExceeded(
+                f"{missing} scores of the search are missing, so candidates cannot be compared fairly. Raise "
+                "n_queries or epsilon before the search (scorer.preflight tells), or try fewer candidates."
+            )
+        return int(np.argmax(cv_results[f"mean_test_{self.name}"]))

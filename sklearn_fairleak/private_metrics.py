@@ -11,7 +11,9 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
-__all__ = ["make_private_metric"]
+import numpy as np
+
+__all__ = ["ScorerMetric", "make_private_metric"]
 
 _METHODS = ("between_groups", "to_overall")
 _AGGREGATES = ("worst_case", "mean")
@@ -151,3 +153,21 @@ def _parts(metric: Callable[..., Any]) -> tuple[dict[str, Callable[..., Any]], s
         f"{getattr(metric, '__name__', metric)!r} has no private version. Supported are {named} of "
         "fairlearn.metrics, and make_derived_metric(...) of a metric that is a function of group sums."
     )
+
+
+class ScorerMetric:
+    """A metric function that asks a scorer; it carries a handle, never attributes."""
+
+    def __init__(self, scorer: Any) -> None:
+        self.scorer = scorer
+        self.__name__ = f"private_{scorer.metric}"
+
+    def __call__(
+        self, y_true: Any, y_pred: Any, *, sample_ids: Any = None, sample_weight: Any = None
+    ) -> float:
+        if sample_ids is None:
+            sample_ids = self.scorer.auditor_.find_rows(y_true, None, None, None).ids
+        answer = self.scorer.answer(
+            np.asarray(y_pred), np.asarray(y_true), sample_ids=sample_ids, sample_weight=sample_weight
+        )
+        return float(answer)

@@ -20,7 +20,7 @@ from .individuals import RowIds, plain_ids
 from .labels import as_column
 from .ledger import PrivacyLedger
 from .mechanisms import MECHANISMS, Mechanism, get_mechanism
-from .preflight import AnswerCount, count_answers
+from .preflight import AnswerCount, RefitBy, count_answers
 from .queries import canonical_metric
 
 __all__ = ["PrivateFairnessScorer"]
@@ -430,7 +430,7 @@ class PrivateFairnessScorer(BaseEstimator):
             )
         return count
 
-    def refit_by(self, name: str = "score") -> _RefitBy:
+    def refit_by(self, name: str = "score") -> RefitBy:
         """Return a ``refit=`` callable that refuses to choose among missing scores.
 
         Parameters
@@ -451,7 +451,7 @@ class PrivateFairnessScorer(BaseEstimator):
         >>> refit({"mean_test_score": [-0.2, -0.1], "split0_test_score": [-0.2, -0.1]})
         1
         """
-        return _RefitBy(name)
+        return RefitBy(name)
 
     def as_metric(self) -> Any:
         """Return ``f(y_true, y_pred)`` for ``make_scorer`` and threshold tuning.
@@ -464,7 +464,9 @@ class PrivateFairnessScorer(BaseEstimator):
         callable
         """
         self._check_open()
-        return _PrivateMetric(self)
+        from .private_metrics import ScorerMetric
+
+        return ScorerMetric(self)
 
     @property
     def _score_func(self) -> Any:
@@ -589,41 +591,3 @@ class PrivateFairnessScorer(BaseEstimator):
                 "into other folds when one person's group changes, which breaks the guarantee. Use a public "
                 "target, and splitters that do not see the sensitive feature."
             )
-
-
-class _RefitBy:
-    """Choose the best candidate, unless an answer is missing."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, cv_results: Any) -> int:
-        missing = sum(
-            int(np.isnan(np.asarray(scores, dtype=np.float64)).sum())
-            for key, scores in cv_results.items()
-            if key.startswith("split") and "_test_" in key
-        )
-        if missing:
-            raise PrivacyBudgetExceeded(
-                f"{missing} scores of the search are missing, so candidates cannot be compared fairly. Raise "
-                "n_queries or epsilon before the search (scorer.preflight tells), or try fewer candidates."
-            )
-        return int(np.argmax(cv_results[f"mean_test_{self.name}"]))
-
-
-class _PrivateMetric:
-    """A metric function that asks a scorer; it carries a handle, never attributes."""
-
-    def __init__(self, scorer: PrivateFairnessScorer) -> None:
-        self.scorer = scorer
-        self.__name__ = f"private_{scorer.metric}"
-
-    def __call__(
-        self, y_true: Any, y_pred: Any, *, sample_ids: Any = None, sample_weight: Any = None
-    ) -> float:
-        if sample_ids is None:
-            sample_ids = self.scorer.auditor_.find_rows(y_true, None, None, None).ids
-        answer = self.scorer.answer(
-            np.asarray(y_pred), np.asarray(y_true), sample_ids=sample_ids, sample_weight=sample_weight
-        )
-        return float(answer)
