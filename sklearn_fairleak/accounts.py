@@ -11,8 +11,9 @@ import numpy as np
 
 from .exceptions import NotPrivateWarning
 from .mechanisms import Auto, Exact, Mechanism
+from .queries import QueryBatch
 
-__all__ = ["AccountSettings", "check_budget", "warn_not_private"]
+__all__ = ["AccountSettings", "check_budget", "warn_not_private", "warn_of_noise", "warn_refused"]
 
 #: Above this epsilon an attacker's best guess of one attribute is right 88 % of the time.
 _WEAK_EPSILON = 2.0
@@ -103,3 +104,34 @@ def warn_not_private(settings: AccountSettings) -> None:
     else:
         reason = "calibration='paper' does not give the stated epsilon"
     warnings.warn(f"Answers are not private: {reason}.", NotPrivateWarning, stacklevel=4)
+
+
+def warn_of_noise(settings: AccountSettings, batch: QueryBatch) -> bool:
+    """Say, from public numbers, if answers are mostly noise; return whether it was said."""
+    smallest = min(query.n_subset for query in batch.queries)
+    if smallest < 3 or not settings.mechanism.is_private:
+        return False
+    error = settings.mechanism.error_scale(
+        smallest, settings.n_queries, float(settings.epsilon), float(settings.delta)
+    )
+    if error < 1.0:
+        return False
+    warnings.warn(
+        f"The noise of an answer about {smallest} individuals, at epsilon={float(settings.epsilon):g} for "
+        f"n_queries={settings.n_queries}, exceeds the range of possible gaps: scores say next to nothing. "
+        "Use larger folds, fewer answers, answer_many, or PrivateFairSearchCV.",
+        UserWarning,
+        stacklevel=4,
+    )
+    return True
+
+
+def warn_refused(settings: AccountSettings, n_refused: int) -> None:
+    """Say where somebody looks that scores are missing: a worker's own warnings are lost."""
+    warnings.warn(
+        f"PrivacyBudgetExceeded: the budget epsilon={float(settings.epsilon):g} for "
+        f"n_queries={settings.n_queries} answers is used up; {n_refused} question(s) of this "
+        "scorer were refused so far. Scores are missing: do not choose among the others.",
+        UserWarning,
+        stacklevel=4,
+    )

@@ -10,10 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import threading
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
@@ -23,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .accounting import PrivacyLoss
-from .accounts import AccountSettings, check_budget, warn_not_private
+from .accounts import AccountSettings, check_budget, warn_not_private, warn_of_noise, warn_refused
 from .answers import PrivateAnswers
-from .choices import Choice, ChoiceMethods, FirstWithin, GapWatch, PrivateChoice, excesses
+from .auditor_choices import AuditorChoices
 from .exceptions import PrivacyBudgetExceeded
 from .groups import Groups, encode_groups
 from .individuals import Individuals, RowIds, find_row_ids, fingerprint_rows
@@ -36,17 +34,14 @@ from .mechanisms.release import Release
 from .metrics import require_signed_pair
 from .noise import Noise, SecureNoise, SeededNoise
 from .queries import QueryBatch, canonical_metric, make_queries
-from .row_blocks import map_row_blocks
+from .question_digest import digest_question
 
 __all__ = ["FairnessAuditor"]
 
 IntArray = npt.NDArray[np.int64]
 
-#: Larger matrices are told apart by secret random projections instead of a hash.
-_HASHED = 2**24
 
-
-class FairnessAuditor(ChoiceMethods):
+class FairnessAuditor(AuditorChoices):
     """Hold sensitive features and a privacy ledger, and answer fairness queries privately.
 
     This is the compliance team's object; model developers get a scorer, which can only ask.
@@ -275,137 +270,14 @@ class FairnessAuditor(ChoiceMethods):
         """
         settings = self._accounts[account]
         batch, positions = self._batch(settings, y_pred, y_true, rows, sample_weight)
-        if scoring:
-            self._warn_of_noise(account, batch)
+        if scoring and account not in self._warned and warn_of_noise(settings, batch):
+            self._warned.add(account)
         try:
             return self._answer(account, settings, batch, positions)
         except PrivacyBudgetExceeded:
             if scoring:
-                self._warn_refused(account)
+                warn_refused(settings, self.refused(account))
             raise
-
-    def choose(
-        self,
-        settings: AccountSettings,
-        choice: Choice,
-        y_pred: Any,
-        y_true: Any = None,
-        *,
-        rows: RowIds | None = None,
-        sample_weight: Any = None,
-    ) -> PrivateChoice:
-        """Make one private choice among models, or replay the recorded one.
-
-        Parameters
-        ----------
-        settings : AccountSettings
-            What the choice is about: ``metric``, ``pos_label``, ``bounds``, ``loss``,
-            ``random_state``. The cost is the choice's own.
-        choice : Choice
-            How to choose; see :mod:`sklearn_fairleak.choices`.
-        y_pred, y_true, rows, sample_weight
-            As in :meth:`ask`.
-
-        Returns
-        -------
-        PrivateChoice
-
-        Raises
-        ------
-        ValueError, UnknownIndividuals, PrivacyBudgetExceeded
-            As in :meth:`ask`.
-        """
-        check_budget(settings.epsilon, 0.0)
-        settings = self._seeded(settings)
-        batch, positions = self._batch(settings, y_pred, y_true, rows, sample_weight)
-        question = self._digest((*choice.terms(), settings.random_state), batch, positions)
-        groups = self._groups.at(positions)
-        plain, replayed = self._charge_choice(
-            settings,
-            choice,
-            batch,
-            positions,
-            question,
-            lambda: choice.release(batch, groups, self._noise(settings, question)),
-        )
-        return _chosen(plain, settings, choice, batch, replayed)
-
-    def watch(
-        self,
-        settings: AccountSettings,
-        choice: FirstWithin,
-        *,
-        rows: RowIds | None = None,
-        y_true: Any = None,
-        sample_weight: Any = None,
-    ) -> Callable[[Any], PrivateChoice]:
-        """Open a stream of tests that ends with the first pass; charged with its first model.
-
-        Parameters
-        ----------
-        settings, choice, rows, y_true, sample_weight
-            As in :meth:`choose`.
-
-        Returns
-        -------
-        callable
-            Takes the predictions of one model, shape (n_samples,), and tests them.
-        """
-        check_budget(settings.epsilon, 0.0)
-        if choice.ratio or not self.is_pair:
-            raise ValueError("A stream of tests is for gaps between two groups without a missing status.")
-        settings = self._seeded(settings)
-        nonce = os.urandom(16)
-        state: list[GapWatch] = []
-        limit = choice.max_gap
-
-        def test(y_pred: Any) -> PrivateChoice:
-            batch, positions = self._batch(settings, y_pred, y_true, rows, sample_weight)
-            if not state:
-                self._charge_choice(settings, choice, batch, positions, nonce, dict)
-                state.append(GapWatch(choice.epsilon, self._noise(settings, nonce)))
-            (excess,) = excesses(batch, self._groups.at(positions), limit / Fraction(batch.scale))
-            passed = {"passed": [state[0].passes(excess)]}
-            return _chosen(passed, settings, choice, batch, False)
-
-        return test
-
-    @property
-    def is_pair(self) -> bool:
-        """Whether there are two groups and no missing status (public)."""
-        return self._groups.n_groups == 2 and self._groups.n_statuses == 2
-
-    def _seeded(self, settings: AccountSettings) -> AccountSettings:
-        """Take over the auditor's own seed, and say loudly that seeds protect nobody."""
-        if self.random_state is not None and settings.random_state is None:
-            settings = replace(settings, random_state=self.random_state)
-        if settings.random_state is not None:
-            warn_not_private(settings)
-        return settings
-
-    def _charge_choice(
-        self,
-        settings: AccountSettings,
-        choice: Choice,
-        batch: QueryBatch,
-        positions: IntArray | None,
-        question: bytes,
-        release: Callable[[], dict[str, Any]],
-    ) -> tuple[dict[str, Any], bool]:
-        """Charge a choice on an account of its own, make it and record it."""
-        return self.ledger.charge(
-            account=self.ledger.open_account(f"{batch.metric}/{choice.name}", choice.epsilon),
-            digest=self.ledger.digest(b"choice", question),
-            individuals=self._charged(batch, positions),
-            loss=PrivacyLoss.pure(choice.epsilon),
-            query={
-                "metric": settings.metric,
-                "mechanism": choice.name,
-                "n_samples": batch.n_samples,
-                "n_models": batch.n_models,
-            },
-            release=release,
-        )
 
     def _batch(
         self,
@@ -469,8 +341,8 @@ class FairnessAuditor(ChoiceMethods):
         -------
         PrivateAnswer
         """
-        scorer = self.scorer(metric, **settings)
-        return scorer.answer(y_pred, y_true, sample_ids=sample_ids, sample_weight=sample_weight)
+        ask = self.scorer(metric, **settings).answer
+        return ask(y_pred, y_true, sample_ids=sample_ids, sample_weight=sample_weight)
 
     def scorer(self, metric: str = "statistical_parity", **settings: Any) -> Any:
         """Make a scorer for a model developer, which can only ask.
@@ -503,13 +375,14 @@ class FairnessAuditor(ChoiceMethods):
             Number of individuals, group labels, budget, spent, remaining, numbers of answers
             and refusals.
         """
+        remaining = float(self.ledger.remaining())
         return {
             "n_individuals": self.n_individuals,
             "groups": list(self.groups),
             "epsilon": self.ledger.epsilon,
             "delta": self.ledger.delta,
-            "spent_": float(self.ledger.epsilon - self.ledger.remaining()),
-            "remaining_": float(self.ledger.remaining()),
+            "spent_": float(self.ledger.epsilon) - remaining,
+            "remaining_": remaining,
             "n_answers_": self.ledger.n_answers,
             "n_refused_": self.ledger.n_refused(),
         }
@@ -579,36 +452,6 @@ class FairnessAuditor(ChoiceMethods):
     def refused(self, account: int) -> int:
         """Return the number of questions refused to an account."""
         return int(self.ledger.n_refused(account))
-
-    def _warn_of_noise(self, account: int, batch: QueryBatch) -> None:
-        """Say once a scorer, from public numbers, that its scores are mostly noise."""
-        settings = self._accounts[account]
-        smallest = min(query.n_subset for query in batch.queries)
-        if account in self._warned or smallest < 3 or not settings.mechanism.is_private:
-            return
-        error = settings.mechanism.error_scale(
-            smallest, settings.n_queries, float(settings.epsilon), float(settings.delta)
-        )
-        if error >= 1.0:
-            self._warned.add(account)
-            warnings.warn(
-                f"The noise of an answer about {smallest} individuals, at epsilon={float(settings.epsilon):g} for "
-                f"n_queries={settings.n_queries}, exceeds the range of possible gaps: scores say next to nothing. "
-                "Use larger folds, fewer answers, answer_many, or PrivateFairSearchCV.",
-                UserWarning,
-                stacklevel=4,
-            )
-
-    def _warn_refused(self, account: int) -> None:
-        """Say where somebody looks that scores are missing: a worker's own warnings are lost."""
-        settings = self._accounts[account]
-        warnings.warn(
-            f"PrivacyBudgetExceeded: the budget epsilon={float(settings.epsilon):g} for "
-            f"n_queries={settings.n_queries} answers is used up; {self.refused(account)} question(s) of this "
-            "scorer were refused so far. Scores are missing: do not choose among the others.",
-            UserWarning,
-            stacklevel=4,
-        )
 
     def _check_labels(self, y_true: Any, positions: IntArray | None, pos_label: Any) -> None:
         """Refuse labels other than the auditor's own: they would ask about people at will."""
@@ -733,24 +576,8 @@ class FairnessAuditor(ChoiceMethods):
 
     def _noise(self, settings: AccountSettings, question: bytes) -> Noise:
         """Return fresh OS entropy, or for experiments noise that follows from seed and question."""
-        if settings.random_state is None:
-            return SecureNoise()
-        return SeededNoise(settings.random_state, question)
-
-    def _fingerprint(self, array: npt.NDArray[Any]) -> bytes:
-        """Return bytes that tell a question's array from others.
-
-        A large matrix is known by its product with a random column that only the ledger's key
-        tells: nobody can make two questions that look alike, and a product is many times faster
-        than a hash. A mistake could only replay an answer already given.
-        """
-        if array.ndim < 2 or array.size < _HASHED:
-            return hashlib.sha256(np.ascontiguousarray(array).data).digest()
-        key = np.frombuffer(self.ledger.digest(b"projections")[:16], dtype=np.uint64)
-        column = np.random.Generator(np.random.Philox(key=key)).random(array.shape[1])
-        # BLAS may round otherwise with another number of threads, and a question would be paid twice.
-        parts = map_row_blocks(lambda rows, where: np.einsum("ij,j->i", rows, column), array)
-        return np.concatenate(parts).tobytes()
+        seed = settings.random_state
+        return SecureNoise() if seed is None else SeededNoise(seed, question)
 
     def _question(
         self,
@@ -768,34 +595,8 @@ class FairnessAuditor(ChoiceMethods):
             settings.random_state,
             self._code(settings),
         )
-        return self._digest(terms, batch, positions)
+        return self._known_by(terms, batch, positions)
 
-    def _digest(self, terms: tuple[Any, ...], batch: QueryBatch, positions: IntArray | None) -> bytes:
-        """Return a digest of terms, values, subsets and individuals."""
-        digest = hashlib.sha256(repr((*terms, batch.metric, batch.n_samples)).encode())
-        digest.update(b"everyone" if positions is None else positions.data)
-        for query in batch.queries:
-            for array in (query.values, query.subset, query.weights):
-                # Each part's length keeps two different questions from reading the same.
-                digest.update(repr(None if array is None else array.shape).encode())
-                if array is not None:
-                    digest.update(self._fingerprint(array))
-        return digest.digest()
-
-
-def _chosen(
-    plain: Mapping[str, Any], settings: AccountSettings, choice: Choice, batch: QueryBatch, replayed: bool
-) -> PrivateChoice:
-    """Give a recorded choice its public terms."""
-    passed = plain.get("passed")
-    return PrivateChoice(
-        index=plain.get("index"),
-        passed=None if passed is None else tuple(passed),
-        metric=settings.metric,
-        mechanism=choice.name,
-        epsilon=float(choice.epsilon),
-        n_models=batch.n_models,
-        n_samples=batch.n_samples,
-        is_private=settings.random_state is None,
-        replayed=replayed,
-    )
+    def _known_by(self, terms: tuple[Any, ...], batch: QueryBatch, positions: IntArray | None) -> bytes:
+        """Return what a question under public terms is known by again."""
+        return digest_question(terms, batch, positions, self.ledger.digest(b"projections")[:16])

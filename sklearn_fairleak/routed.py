@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .accounts import AccountSettings
+from .accounts import AccountSettings, warn_refused
 from .answers import PrivateAnswers
 from .auditor import FairnessAuditor
 from .exceptions import PrivacyBudgetExceeded
@@ -148,7 +148,7 @@ class RoutedAuditor(FairnessAuditor):
         try:
             return self._answer(account, settings, batch, entries, groups=groups)
         except PrivacyBudgetExceeded:
-            self._warn_refused(account)
+            warn_refused(settings, self.refused(account))
             raise
 
     def _charged(self, batch: Any, positions: IntArray | None) -> IntArray | None:
