@@ -341,8 +341,8 @@ class FairnessAuditor(AuditorChoices):
         -------
         PrivateAnswer
         """
-        ask = self.scorer(metric, **settings).answer
-        return ask(y_pred, y_true, sample_ids=sample_ids, sample_weight=sample_weight)
+        scorer = self.scorer(metric, **settings)
+        return scorer.answer(y_pred, y_true, sample_ids=sample_ids, sample_weight=sample_weight)
 
     def scorer(self, metric: str = "statistical_parity", **settings: Any) -> Any:
         """Make a scorer for a model developer, which can only ask.
@@ -375,14 +375,13 @@ class FairnessAuditor(AuditorChoices):
             Number of individuals, group labels, budget, spent, remaining, numbers of answers
             and refusals.
         """
-        remaining = float(self.ledger.remaining())
         return {
             "n_individuals": self.n_individuals,
             "groups": list(self.groups),
             "epsilon": self.ledger.epsilon,
             "delta": self.ledger.delta,
-            "spent_": float(self.ledger.epsilon) - remaining,
-            "remaining_": remaining,
+            "spent_": float(self.ledger.epsilon - self.ledger.remaining()),
+            "remaining_": float(self.ledger.remaining()),
             "n_answers_": self.ledger.n_answers,
             "n_refused_": self.ledger.n_refused(),
         }
