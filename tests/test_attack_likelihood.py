@@ -1,5 +1,7 @@
 """Noise-aware decoders: against quadrature, closed forms, calibration and the ceiling of privacy."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import integrate, stats
@@ -16,6 +18,8 @@ from sklearn_fairleak.attack.posteriors import (
     posterior_irls,
     posterior_lmmse,
 )
+from sklearn_fairleak.attack.released import read_answers
+from sklearn_fairleak.mechanisms import NoisySums
 from sklearn_fairleak.metrics import leakage_score
 
 
@@ -301,3 +305,71 @@ def test_the_decoder_guesses_nobody_better_than_epsilon_allows(mechanism, epsilo
     if copied:
         # The copy is read at exactly its odds: the attack reaches what the mechanism allows.
         assert np.mean(leakage) > ceiling - 0.08
+
+
+class TestReleases:
+    """What an auditor publishes about its noise is used, and stated as it is."""
+
+    @staticmethod
+    def asked(mechanism, n_models=60, epsilon=200.0, **options):
+        rng = np.random.default_rng(5)
+        a = (np.arange(400) >= 60).astype(int)
+        H = 0.5 + 0.4 * (rng.random((n_models, 400)) - 0.5) + 0.2 * rng.random(400)
+        with warnings.catch_warnings():
+            # Weak protection, so that errors are small and the law of the noise shows.
+            warnings.filterwarnings("ignore", message="epsilon=.* barely protects")
+            auditor = FairnessAuditor(a, ids=np.arange(400), epsilon=epsilon)
+            return a, H, auditor.scorer(mechanism=mechanism, absolute=False, **options).answer_many(H)
+
+    @pytest.mark.parametrize("design", ["residuals", "sums"])
+    @pytest.mark.parametrize("sizes", [None, (60, 340)])
+    def test_errors_have_the_stated_scale(self, design, sizes):
+        spreads, commons, stated = [], [], []
+        for _ in range(30):
+            a, H, answers = self.asked(NoisySums(design=design), epsilon=2000.0)
+            gaps, law = read_answers(answers, sizes)
+            error = gaps - predict_gaps(H, a)
+            spreads.append(error.std())
+            commons.append(error.mean())
+            stated.append((law.variance, law.shared))
+        variance, shared = np.mean(stated, axis=0)
+        # A second moment of Laplace noise from 1800 errors is known to about 5 %, one from 30 to 26-40 %.
+        assert np.mean(np.square(spreads)) == pytest.approx(variance, rel=0.25)
+        assert np.mean(np.square(commons)) < 2.5 * (shared**2 + variance / 60)
+
+    def test_known_sizes_sharpen_the_common_part(self):
+        _, _, answers = self.asked(NoisySums(design="sums"))
+        assert read_answers(answers, (60, 340))[1].shared < 1e-9 < read_answers(answers)[1].shared
+
+    def test_one_question_and_its_counts(self):
+        errors, stated = [], []
+        for _ in range(300):
+            a, H, answers = self.asked(NoisySums(design="pair"), n_models=1, epsilon=5.0)
+            gaps, law = read_answers(answers, (60, 340))
+            errors.append(float((gaps - predict_gaps(H, a))[0]))
+            stated.append(law.variance + law.shared**2)
+        assert np.mean(np.square(errors)) == pytest.approx(np.mean(stated), rel=0.4)
+
+    def test_other_mechanisms(self):
+        assert read_answers(self.asked("laplace")[2])[1].kind == "laplace"
+        law = read_answers(self.asked("randomized_response", epsilon=3.0)[2])[1]
+        assert law.kind == "randomized_response"
+        assert law.scale == pytest.approx(3.0, abs=1e-6)
+        assert read_answers(self.asked("attribute_conceal")[2])[1] is None
+
+    def test_the_attack_takes_answers_whole(self):
+        a, H, answers = self.asked("noisy_sums", n_models=300, epsilon=4000.0)
+        attack = AttributeRevealAttack("noisy", group_sizes=(60, 340)).fit(H, answers)
+        assert attack.leakage(a) > 0.95
+
+    def test_a_given_law_is_obeyed(self):
+        _, H, answers = self.asked("noisy_sums")
+        law = NoiseLaw("laplace", 0.01)
+        whole = AttributeRevealAttack("noisy", noise_law=law, group_sizes=(60, 340)).fit(H, answers)
+        plain = AttributeRevealAttack("noisy", noise_law=law, group_sizes=(60, 340)).fit(H, answers.values)
+        np.testing.assert_array_equal(whole.scores_, plain.scores_)
+
+    @pytest.mark.parametrize("shared", [-1.0, np.inf, np.nan])
+    def test_bad_shared_noise(self, shared):
+        with pytest.raises(ValueError, match="shared must be a finite number"):
+            NoiseLaw("laplace", 1.0, shared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,9 @@ class NoiseLaw:
     scale : float
         Scale of the Laplace or Cauchy law, standard deviation of the Gaussian one, half-width of
         the uniform one, in units of the answer; ε of randomised response, in nats.
+    shared : float, default=0.0
+        Standard deviation of noise that all answers have in common, as those of one joint release
+        of group sums do.
 
     Examples
     --------
@@ -33,17 +37,20 @@ class NoiseLaw:
     >>> NoiseLaw("laplace", 0.5).variance
     0.5
     >>> NoiseLaw.rounded(2)
-    NoiseLaw(kind='uniform', scale=0.005)
+    NoiseLaw(kind='uniform', scale=0.005, shared=0.0)
     """
 
     kind: str
     scale: float
+    shared: float = 0.0
 
     def __post_init__(self) -> None:
         if self.kind not in _KINDS:
             raise ValueError(f"kind must be one of {_KINDS}, got {self.kind!r}.")
         if np.ndim(self.scale) != 0 or not 0.0 < float(self.scale) < np.inf:
             raise ValueError(f"scale must be a positive finite number, got {self.scale!r}.")
+        if np.ndim(self.shared) != 0 or not 0.0 <= float(self.shared) < np.inf:
+            raise ValueError(f"shared must be a finite number that is not negative, got {self.shared!r}.")
 
     @classmethod
     def rounded(cls, decimals: int) -> NoiseLaw:
@@ -52,7 +59,7 @@ class NoiseLaw:
 
     @property
     def variance(self) -> float:
-        """Variance of the noise, infinite for Cauchy; 0 for randomised response, whose answers are exact."""
+        """Variance of each answer's own noise: infinite for Cauchy, 0 for randomised response."""
         factor = {"laplace": 2.0, "gaussian": 1.0, "cauchy": np.inf, "uniform": 1.0 / 3.0}
         return float(factor.get(self.kind, 0.0) * self.scale**2) if self.kind in factor else 0.0
 
@@ -63,7 +70,7 @@ class NoiseLaw:
 
     def rescaled(self, factor: float) -> NoiseLaw:
         """Return the law of the noise times `factor`."""
-        return NoiseLaw(self.kind, self.scale * factor)
+        return NoiseLaw(self.kind, self.scale * factor, self.shared * factor)
 
     def sample(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Draw noise for experiments.
@@ -79,15 +86,16 @@ class NoiseLaw:
         -------
         ndarray of shape (size,)
         """
-        if self.kind == "laplace":
-            return rng.laplace(scale=self.scale, size=size)
-        if self.kind == "gaussian":
-            return rng.normal(scale=self.scale, size=size)
-        if self.kind == "cauchy":
-            return np.asarray(self.scale * rng.standard_cauchy(size))
-        if self.kind == "uniform":
-            return rng.uniform(-self.scale, self.scale, size)
-        raise ValueError("Randomised response disturbs the attributes, not the answers.")
+        draw: dict[str, Callable[[], FloatArray]] = {
+            "laplace": lambda: rng.laplace(scale=self.scale, size=size),
+            "gaussian": lambda: rng.normal(scale=self.scale, size=size),
+            "cauchy": lambda: np.asarray(self.scale * rng.standard_cauchy(size)),
+            "uniform": lambda: rng.uniform(-self.scale, self.scale, size),
+        }
+        if self.kind not in draw:
+            raise ValueError("Randomised response disturbs the attributes, not the answers.")
+        own = draw[self.kind]()
+        return own + rng.normal(scale=self.shared) if self.shared else own
 
     def log_density(self, error: FloatArray, spread: float = 0.0) -> FloatArray:
         """Return the log density of an error, up to a constant, when the prediction itself is uncertain.

@@ -208,12 +208,13 @@ def posterior_gamp(system: NoisySystem, *, max_iter: int = 60, damping: float = 
 def _with_level(system: NoisySystem, posterior: Posterior, curvature: float) -> Posterior:
     """Add what the level of all answers says about each individual, the others taken as Gaussian.
 
-    It is one observation of ``mean_row @ a``, known up to ``1 / (m * curvature)``: little for most designs,
+    It is one observation of ``mean_row @ a``, known up to ``1 / (m * curvature)`` and noise that all answers
+    share: little for most designs,
     everything where one question is asked again and again.
     """
     x = posterior.probabilities
     uncertain = system.mean_row**2 * x * (1.0 - x)
-    error = 1.0 / (system.goals.size * max(curvature, 1e-300))
+    error = 1.0 / (system.goals.size * max(curvature, 1e-300)) + system.law.shared**2
     others = np.maximum(uncertain.sum() - uncertain, 0.0) + error
     gap = posterior.level - system.mean_row @ x
     evidence = system.mean_row * (gap + system.mean_row * (x - 0.5)) / others
@@ -230,6 +231,8 @@ def _gaussian_posterior(system: NoisySystem, variances: FloatArray) -> tuple[Flo
     weighted = rows * spread
     gram = weighted @ rows.T
     gram[np.diag_indices_from(gram)] += variances + 1e-12 * max(float(np.trace(gram)) / gram.shape[0], 1e-300)
+    # Noise that all answers share is one more direction of them that is not known.
+    gram += system.law.shared**2
     factor = cho_factor(gram, lower=True, check_finite=False)
     error = system.goals - rows @ system.prior
     mean = system.prior + weighted.T @ cho_solve(factor, error, check_finite=False)
@@ -247,7 +250,10 @@ def _from_gaussian(system: NoisySystem, mean: FloatArray, variance: FloatArray) 
     # Noise variance of the equivalent single observation is variance / gain.
     evidence = gain * (system.prior + seen - 0.5) / variance
     log_odds = np.clip(logit(system.prior) + evidence, -35.0, 35.0)
-    return Posterior(log_odds, float(system.mean_row @ Posterior(log_odds, 0.0).probabilities))
+    x = Posterior(log_odds, 0.0).probabilities
+    if system.law.shared:
+        return Posterior(log_odds, float(np.median(system.goals - system.rows @ x)))
+    return Posterior(log_odds, float(system.mean_row @ x))
 
 
 def posterior_lmmse(system: NoisySystem) -> Posterior:

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..answers import PrivateAnswers
 from ..metrics import fairness_gap, fairness_ratio, leakage_score
 from ..queries import canonical_metric
 from . import designs
@@ -25,6 +26,7 @@ from .noise_laws import NoiseLaw
 from .probing import Plan, plan_attack
 from .reconstruction import Reconstruction
 from .reductions import Reduction, is_affine, reduce_metric
+from .released import read_answers
 from .transcript import OracleStopped, Transcript
 
 __all__ = ["AttributeRevealAttack"]
@@ -219,8 +221,9 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_queries, n_individuals)
             Submitted predictions, ``H``.
-        y : array-like of shape (n_queries,)
-            Answers.
+        y : array-like of shape (n_queries,), or PrivateAnswers
+            Answers. A scorer's ``answer_many`` publishes how it drew its noise too, and its noisy
+            sums: given whole, all of that is used, unless `noise_law` says otherwise.
         labels : array-like of shape (n_individuals,), default=None
             True labels of the individuals, for a metric that depends on them.
 
@@ -230,6 +233,11 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
             The fitted attack.
         """
         self._validate_params()
+        plan = self._given_plan()
+        if isinstance(y, PrivateAnswers):
+            sharpened, law = read_answers(y, self._sizes())
+            y = y.values if plan.law is not None else sharpened
+            plan = replace(plan, law=plan.law or law)
         H, answers = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_features=2)
         answers = np.asarray(answers, dtype=np.float64)
         truth = None if labels is None else np.asarray(labels, dtype=np.float64)
@@ -237,9 +245,7 @@ class AttributeRevealAttack(RegressorMixin, BaseEstimator):
         prior = self._prior(None, H.shape[1])
         values = reduction.to_values(H)
         reached = None if prior is None else prior[reduction.reach]
-        found = decode(
-            self._given_plan(), values, answers, sizes=self._sizes(), prior=reached, decoder=self.decoder
-        )
+        found = decode(plan, values, answers, sizes=self._sizes(), prior=reached, decoder=self.decoder)
         return self._keep(found, reduction, prior, values)
 
     def run(self, oracle: Callable[[FloatArray], Any], X: Any, y: Any = None) -> AttributeRevealAttack:
