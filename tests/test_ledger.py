@@ -25,7 +25,7 @@ from sklearn.base import clone
 from sklearn_fairleak.accounting import PrivacyLoss
 from sklearn_fairleak.exceptions import LedgerIntegrityError, PrivacyBudgetExceeded
 from sklearn_fairleak.ledger import PrivacyLedger
-from sklearn_fairleak.ledger_charges import Charges
+from sklearn_fairleak.ledger_charges import ZERO, Charges, all_fit, largest
 from sklearn_fairleak.ledger_history import spreadsheet_cell
 
 # Newer Pythons warn of forks with threads; that these work is what is tested.
@@ -241,6 +241,57 @@ def test_charges_equal_a_plain_table(charges, merge_at):
     for component in range(4):
         spread = classes.per_individual([float(units[component]) for units in paid])
         np.testing.assert_array_equal(spread, table[:, component])
+
+
+UNITS = st.tuples(*[st.integers(0, 9)] * 4)
+
+
+@settings(deadline=None)
+@given(paid=st.lists(UNITS, min_size=1, max_size=6))
+def test_the_largest_of_each_component(paid):
+    assert largest(paid) == tuple(np.max(paid, axis=0))
+    assert largest([]) == ZERO
+
+
+@pytest.mark.parametrize(("epsilon", "fits"), [(3, True), (2, False)])
+def test_a_sum_that_nobody_paid_does_not_exhaust_a_budget(epsilon, fits):
+    """One paid in pure losses and the other by Gaussian noise: each fits, what is largest of both does not."""
+    paid = [PrivacyLoss.pure(3).units(), PrivacyLoss.zcdp(Fraction(1, 64)).units()]
+    delta = Fraction(1, 10**6)
+    assert not PrivacyLoss.from_units(*largest(paid)).fits(Fraction(3), delta)
+    assert all_fit(paid, Fraction(epsilon), delta) is fits
+
+
+def test_merged_classes_keep_their_sizes():
+    """A wrong size would split a class that moves as a whole, or empty one that does not."""
+    charges = Charges(6)
+    charges._merge_at = 1
+    for person in range(4):
+        charges.add(np.array([person]), (1, 0, 0, 0))
+    assert sorted(charges._sizes) == [2, 4]
+    assert sum(charges._sizes) == np.bincount(charges._class_of).sum() == 6
+    charges.add(np.array([0]), (1, 0, 0, 0))
+    assert sorted(charges.present()) == [(0, 0, 0, 0), (1, 0, 0, 0), (2, 0, 0, 0)]
+
+
+def test_a_ledger_of_one_individual():
+    ledger = make_ledger(n=1)
+    ask(ledger, ledger.open_account("s", 1, 0), "q")
+    assert ledger.spent().epsilon == Fraction(1, 4)
+    with pytest.raises(ValueError, match="n_individuals"):
+        PrivacyLedger(None, epsilon=1.0).bind(b"nobody", 0)
+
+
+def test_another_budget_is_refused_with_the_file_s_own_numbers(tmp_path):
+    make_ledger(tmp_path / "ledger.db", epsilon=2.0, delta=0.125)
+    with pytest.raises(ValueError, match=r"epsilon=3, delta=0\.25"):
+        PrivacyLedger(tmp_path / "ledger.db", epsilon=3.0, delta=0.25)
+
+
+def test_a_pickled_ledger_keeps_its_delta(tmp_path):
+    ledger = make_ledger(tmp_path / "ledger.db", epsilon=2.0, delta=0.125)
+    again = pickle.loads(pickle.dumps(ledger))
+    assert (again.epsilon, again.delta) == (ledger.epsilon, ledger.delta)
 
 
 class TestReplay:
